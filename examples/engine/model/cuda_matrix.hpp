@@ -90,9 +90,10 @@ class cuda_matrix {
   private:
     using cuda_int8_matrix = cuda_grouped_matrix<std::int8_t>;
     using cuda_int4_matrix = cuda_grouped_matrix<int4x2>;
+    using cuda_iq4_matrix = cuda_grouped_matrix<iq4>;
     using any_form =
-        std::variant<cuda_bf16_matrix, cuda_int8_matrix, cuda_int4_matrix, cuda_e4m3_matrix, cuda_q2_k_matrix,
-                     cuda_q4_k_matrix, cuda_q5_k_matrix, cuda_q6_k_matrix, cuda_q5_1_matrix>;
+        std::variant<cuda_bf16_matrix, cuda_int8_matrix, cuda_int4_matrix, cuda_iq4_matrix, cuda_e4m3_matrix,
+                     cuda_q2_k_matrix, cuda_q4_k_matrix, cuda_q5_k_matrix, cuda_q6_k_matrix, cuda_q5_1_matrix>;
 
     void add(any_form form) {
         rows_ += std::visit([](const auto& one) { return one.rows(); }, form);
@@ -132,7 +133,10 @@ class cuda_matrix {
             case weight_type::q3_k:
             case weight_type::q6_k:
                 return cuda_q6_k_matrix(from, where);
-            default:  // Q8_0, and levels of 8 bits: IQ4_NL, IQ4_XS, MXFP4
+            case weight_type::iq4_nl:
+            case weight_type::iq4_xs:
+                return cuda_iq4_matrix(from, where, group_source::ggml_blocks);
+            default:  // Q8_0; MXFP4, as integers
                 return cuda_int8_matrix(from, where, group_source::ggml_blocks);
         }
     }

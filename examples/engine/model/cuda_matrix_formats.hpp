@@ -1,7 +1,8 @@
 // The formats of weight matrices for the tensor cores, and the GEMM of each:
 //
 //     cuda_bf16_matrix              row-major, bf16
-//     cuda_grouped_matrix<Format>   int8 or int4, an fp16 scale per row and 32 of K; prepacked, dequantised in registers
+//     cuda_grouped_matrix<Format>   int8, int4 or iq4, an fp16 scale per row and 32 of K; prepacked, dequantised in
+//                                   registers
 //     cuda_e4m3_matrix              e4m3 with a scale per row; prepacked
 //
 // Quantization rounds as cpu_matrix.hpp does, so that a model has the same weights on GPU and CPU. Matrices are built
@@ -20,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -148,7 +150,7 @@ void matmul_dequantised(world where, const gemm_problem<bf16, Out>& p, const Epi
 // block_k of prepacked weights. A larger one leaves too few pipeline stages for more than 16 rows, and makes the int4
 // GEMV exceed its registers.
 template <class Format>
-inline constexpr int prepacked_block_k = std::is_same_v<Format, int4x2> ? 128 : 256;
+inline constexpr int prepacked_block_k = bits_of<Format> == 4 ? 128 : 256;
 
 enum class group_source { floats, ggml_blocks };
 
@@ -193,14 +195,18 @@ class cuda_grouped_matrix {
 
   private:
     static constexpr bool is_int4 = std::is_same_v<Format, int4x2>;
-    using stored = std::conditional_t<is_int4, std::uint8_t, std::int8_t>;  // as in weight_rows.hpp
+    static constexpr bool is_iq4 = std::is_same_v<Format, iq4>;
+    // As in weight_rows.hpp; of iq4, the number of a level.
+    using stored = std::conditional_t<is_int4 || is_iq4, std::uint8_t, std::int8_t>;
     using weights = grouped_weights<bf16, Format, weight_group_size, fp16, prepacked_block_k<Format>>;
     using weight_tile = typename weights::weight_tile;
 
     void quantise(const std::vector<float>& from, std::int64_t count, std::vector<stored>& values,
                   std::vector<fp16>& scales) const {
         std::vector<bf16> rounded(scales.size());
-        if constexpr (is_int4) {
+        if constexpr (is_iq4) {
+            require(false, "weights: iq4; they come from a file");
+        } else if constexpr (is_int4) {
             quantise_rows(int4_rows_output{values.data(), rounded.data()}, from.data(), count, columns_);
         } else {
             quantise_rows(int8_rows_output{values.data(), rounded.data()}, from.data(), count, columns_);
@@ -209,7 +215,8 @@ class cuda_grouped_matrix {
                                [](bf16 scale) { return convert<fp16>(convert<float>(scale)); });
     }
 
-    // Blocks whose 4 bits select a level, an integer of 8 bits. Scales of IQ4_XS are products and rounded to fp16.
+    // Blocks whose 4 bits select a level, as the number of the level or as the level, an integer of 8 bits. Scales of
+    // IQ4_XS are products and rounded to fp16.
     static void take_levels(weight_type type, std::span<const std::span<const std::byte>> rows,
                             std::vector<stored>& values, std::vector<fp16>& scales) {
         stored* value = values.data();
@@ -223,8 +230,13 @@ class cuda_grouped_matrix {
                     unpack_block<Block>(row.data() + at, levels, factors, offsets);
                     for (int i = 0; i < Block::elements; ++i) {
                         const float factor = factors[i / unpacked_group], offset = offsets[i / unpacked_group];
-                        const long zero = factor == 0 ? 0 : std::lround(offset / factor);
-                        *value++ = static_cast<stored>(levels[i] + zero);
+                        if constexpr (is_iq4) {
+                            *value++ = static_cast<stored>(std::ranges::find(ggml::nonlinear_levels, levels[i]) -
+                                                           std::begin(ggml::nonlinear_levels));
+                        } else {
+                            const long zero = factor == 0 ? 0 : std::lround(offset / factor);
+                            *value++ = static_cast<stored>(levels[i] + zero);
+                        }
                         if (i % weight_group_size == 0) *scale++ = convert<fp16>(factor);
                     }
                 }
@@ -253,6 +265,10 @@ class cuda_grouped_matrix {
             for (std::size_t i = 0; i < pairs.size(); ++i)
                 pairs[i] = neighbours(values.data() + i / half * half, i % half);
             pack_weights<weights>(to, pairs.data(), scales.data(), count, columns_);
+        } else if constexpr (is_iq4) {
+            std::vector<iq4> levels(values.size());
+            std::ranges::transform(values, levels.begin(), iq4::from_bits);
+            pack_weights<weights>(to, levels.data(), scales.data(), count, columns_);
         } else {
             pack_weights<weights>(to, values.data(), scales.data(), count, columns_);
         }

@@ -28,6 +28,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/packed_integer.hpp>
+#include <imbrex/core/packed_level.hpp>
 
 #include <bit>
 #include <cstdint>
@@ -35,10 +36,12 @@
 
 namespace imbrex {
 
-// Packable formats: int8, e4m3, two per byte int4x2 and e2m1x2, and the integers of core/packed_integer.hpp.
+// Packable formats: int8, e4m3, two per byte int4x2 and e2m1x2, the integers of core/packed_integer.hpp and
+// the levels of core/packed_level.hpp.
 template <class Format>
-concept packable = std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, e4m3> ||
-    std::is_same_v<Format, int4x2> || std::is_same_v<Format, e2m1x2> || is_packed_integer<Format>;
+concept packable =
+    std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, e4m3> || std::is_same_v<Format, int4x2> ||
+    std::is_same_v<Format, e2m1x2> || is_packed_integer<Format> || is_packed_level<Format>;
 
 // Rows of a unit, and columns for which every format has whole units.
 inline constexpr int packed_rows = 64;
@@ -108,7 +111,7 @@ IMBREX_FN constexpr packed_pair packed_pair_of(int pair) {
     constexpr bool brain = std::is_same_v<Float, bf16>;
     if constexpr (std::is_same_v<Format, std::int8_t>) {
         return {8 * pair, 0, 0x00ff00ffU};
-    } else if constexpr (std::is_same_v<Format, int4x2> || is_packed_integer<Format>) {
+    } else if constexpr (std::is_same_v<Format, int4x2> || is_packed_integer<Format> || is_packed_level<Format>) {
         return {4 * pair, 0, 0x000f000fU};
     } else if constexpr (std::is_same_v<Format, e4m3> && brain) {
         return {pair == 0 ? 0 : 8, pair == 0 ? 0 : 4, 0x87f087f0U};
@@ -187,7 +190,8 @@ inline constexpr packed_bits<Format, Float> bits_packed{};
 template <packable Format, class Float>
 constexpr std::uint32_t pack_fields(std::uint32_t fields, int pair) {
     // Integer fields do not overlap.
-    if constexpr (std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2> || is_packed_integer<Format>) {
+    constexpr bool is_small = is_packed_integer<Format> || is_packed_level<Format>;
+    if constexpr (std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2> || is_small) {
         return rotate_right(fields, (32 - packed_pair_of<Format, Float>(pair).rotation) % 32);
     }
     std::uint32_t word = 0;
@@ -206,7 +210,7 @@ IMBREX_FN constexpr std::uint32_t packed_field_of(std::uint32_t bits) {
         return (bits & 0x80U) << 8 | (bits & 0x7fU) << (Float::format.mantissa_bits - 3);
     } else if constexpr (std::is_same_v<Format, int4x2>) {
         return (bits & 0xfU) ^ 0x8U;
-    } else if constexpr (is_packed_integer<Format>) {
+    } else if constexpr (is_packed_integer<Format> || is_packed_level<Format>) {
         return bits & 0xfU;
     } else {
         constexpr int mantissa_bits = Float::format.mantissa_bits;
@@ -226,7 +230,9 @@ inline constexpr float packed_divisor = std::is_same_v<Format, int4x2> ||
 
 // Dequantises a pair from a word. `Pairs` provides two-wide arithmetic: subtract(a, b), multiply(a, b), multiply_add(a,
 // b, c), rounded once, and merge(a, mask, b) = (a & mask) | b, which the device has as one instruction. `other` is the
-// scale of e2m1, from packed_scale_pair, or the high bits of packed_integer, from packed_high_fields.
+// scale of e2m1, from packed_scale_pair, or the high bits of packed_integer, from packed_high_fields. For levels,
+// look_up<Format>(nibbles) gives the levels of four nibbles in four bytes, and pair_of(a, b, i) a word with byte i of each
+// in the low bytes of its halves.
 template <packable Format, class Float, class Pairs>
 IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
                                                 [[maybe_unused]] std::uint32_t other = 0) {
@@ -252,7 +258,13 @@ IMBREX_FN constexpr std::uint32_t packed_floats(std::uint32_t word, int pair,
     } else {
         // The power of two whose last mantissa bit is worth 1.
         constexpr std::uint32_t base = std::is_same_v<Float, bf16> ? 0x43004300U : 0x64006400U;
-        const std::uint32_t turned = word >> packed_pair_of<Format, Float>(pair).rotation;
+        std::uint32_t turned = 0;
+        if constexpr (is_packed_level<Format>) {
+            turned = Pairs::pair_of(Pairs::template look_up<Format>(word & 0xffffU),
+                                    Pairs::template look_up<Format>(word >> 16), pair);
+        } else {
+            turned = word >> packed_pair_of<Format, Float>(pair).rotation;
+        }
         return Pairs::subtract(Pairs::merge(turned, 0x007f007fU, base), Pairs::merge(turned, 0x00800080U, base));
     }
 }

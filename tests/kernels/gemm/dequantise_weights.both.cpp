@@ -54,6 +54,7 @@ TEST_CASE_TEMPLATE("grouped weights are dequantised with their scales", In, bf16
     check_unpacked<int4_weights<In, 32, In, 128>>(72, 288);
     check_unpacked<int4_weights<In, 32, float, 512>>(1, 32);
     check_unpacked<grouped_weights<In, std::int8_t, 128>>(136, 384);
+    check_unpacked<grouped_weights<In, iq4, 32, fp16, 128>>(70, 160);
     check_unpacked<grouped_weights<In, std::int8_t, 32, float, 64>>(65, 160);
 }
 

@@ -56,10 +56,11 @@ TEST_CASE_TEMPLATE("GEMV: grouped int4, every size", In, bf16, fp16) {
     check_product<int4_weights<In, 128, In, 512>, float, 16, gemv_shape{.cluster_size = 4}>(16, 256, 8192, exact);
 }
 
-TEST_CASE_TEMPLATE("GEMV: int8 with a scale per row or per group", In, bf16, fp16) {
+TEST_CASE_TEMPLATE("GEMV: int8 with a scale per row or per group, and levels", In, bf16, fp16) {
     check_product<int8_weights<In, 128>, float, 8>(1, 200, 392, exact);
     check_product<int8_weights<In, 64>, In, 16>(16, 136, 72, rounded_to_bf16);
     check_product<grouped_weights<In, std::int8_t, 128>, float, 8>(7, 136, 1408, exact);
+    check_product<grouped_weights<In, iq4, 32, fp16, 128>, float, 8>(7, 136, 1408, exact);
     check_product<grouped_weights<In, std::int8_t, 32, float, 64>, float, 16, gemv_shape{.cluster_size = 2}>(9, 72, 160,
                                                                                                              exact);
 }

@@ -41,6 +41,18 @@ struct half2_arithmetic {
         }
         return result;
     }
+    // The third bit of a nibble selects between the levels 0 to 7 and 8 to 15.
+    template <class Format>
+    IMBREX_KERNEL static std::uint32_t look_up(std::uint32_t nibbles) {
+        constexpr std::uint32_t levels[4] = {Format::levels(0), Format::levels(4), Format::levels(8),
+                                             Format::levels(12)};
+        const std::uint32_t low_bits = nibbles & 0x7777U, top_bits = (nibbles >> 1 & 0x4444U) | 0x3210U;
+        return __byte_perm(__byte_perm(levels[0], levels[1], low_bits), __byte_perm(levels[2], levels[3], low_bits),
+                           top_bits);
+    }
+    IMBREX_KERNEL static std::uint32_t pair_of(std::uint32_t a, std::uint32_t b, int i) {
+        return __byte_perm(a, b, static_cast<unsigned>(i | (4 + i) << 8));
+    }
 };
 
 // packed_scale_pair at no cost: the compiler folds the broadcast of a half into the operand of the multiplication.

@@ -30,6 +30,18 @@ struct half2_arithmetic {
         const float_pair left = unpack2<Float>(a), right = unpack2<Float>(b), more = unpack2<Float>(c);
         return pack2<Float>(std::fma(left.low, right.low, more.low), std::fma(left.high, right.high, more.high));
     }
+    template <class Format>
+    static std::uint32_t look_up(std::uint32_t nibbles) {
+        std::uint32_t result = 0;
+        for (int i = 0; i < 4; ++i) {
+            const std::uint32_t level = nibbles >> (4 * i) & 0xfU;
+            result |= (Format::levels(static_cast<int>(level & 12U)) >> (8 * (level & 3U)) & 0xffU) << (8 * i);
+        }
+        return result;
+    }
+    static std::uint32_t pair_of(std::uint32_t a, std::uint32_t b, int i) {
+        return (a >> (8 * i) & 0xffU) | (b >> (8 * i) & 0xffU) << 16;
+    }
 };
 
 // As many rows as the tile has, from first_row on.

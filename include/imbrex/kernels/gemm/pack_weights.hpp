@@ -42,6 +42,10 @@ template <int Bits, int ZeroPoint>
 std::uint32_t weight_bits(const packed_integer<Bits, ZeroPoint>* row, int column) {
     return row[column].bits & ((1U << Bits) - 1);
 }
+template <class Book>
+std::uint32_t weight_bits(const packed_level<Book>* row, int column) {
+    return row[column].bits & 0xfU;
+}
 template <class Pair>
 std::uint32_t weight_bits(const Pair* row, int column) {
     return static_cast<std::uint32_t>(row[column / 2].bits) >> (column % 2 * 4) & 0xfU;

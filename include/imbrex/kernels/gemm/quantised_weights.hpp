@@ -2,7 +2,7 @@
 // prepacked once on the host (pack_weights.hpp), copied to shared memory as stored, and dequantised to bf16 or fp16 in
 // registers right before the tensor cores (dequantize in American spelling; weight-only quantisation).
 //
-//   grouped_weights   int8 or int4 with a scale per row and `Group` of K. The tensor cores multiply the integers, which
+//   grouped_weights   int8, int4 or levels (iq4) with a scale per row and `Group` of K. The tensor cores multiply the integers, which
 //                     are exact in bf16 and fp16, and each group's sum is scaled in fp32 as it is added: only sums are
 //                     rounded
 //   int8_weights      int8 with a scale per row, applied to D by an epilogue: epilogue::scale_columns first, or
@@ -202,7 +202,7 @@ struct mxfp4_weights
 
 template <class In, class Format, int Group, class Scale = In, int BlockK = 256>
 struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, Group, Scale, BlockK>, In, BlockK> {
-    static_assert(std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2>,
+    static_assert(std::is_same_v<Format, std::int8_t> || std::is_same_v<Format, int4x2> || is_packed_level<Format>,
                   "imbrex: integers are scaled by groups; 4-bit floats have mxfp4_weights");
     static_assert(Group == 32 || Group == 64 || Group == 128, "imbrex: a group of weights is 32, 64 or 128 of K");
     static_assert(BlockK % Group == 0, "imbrex: block_k must be a multiple of the group size");
