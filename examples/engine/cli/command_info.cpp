@@ -10,7 +10,7 @@
 #include "engine/chat/chat_format.hpp"
 #include "engine/cli/commands.hpp"
 #include "engine/loading/model_files.hpp"
-#include "engine/model/runner.hpp"
+#include "engine/model/kv_cache_layout.hpp"
 #include "engine/model/weight_mixture.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
@@ -114,6 +114,19 @@ std::string ids_text(const model_config& config, const tokenizer& tokens) {
     return text.empty() ? "none" : text;
 }
 
+// Bytes of a token and of a full context; layers with a window keep the tokens of the window.
+std::string cache_text(const model_config& config, const runner_options& options) {
+    std::int64_t token = 0, context = 0, of_windows = 0;
+    for (const cache_group& each : kv_cache_groups(config, options)) {
+        const std::int64_t bytes = each.block_bytes / options.block_size;
+        (each.window == 0 ? token : of_windows) += bytes;
+        context += bytes * (each.window == 0 ? config.context : each.window);
+    }
+    std::string text = bytes_text(token) + " a token, ";
+    if (of_windows > 0) text += bytes_text(of_windows) + " a token of a window, ";
+    return text + bytes_text(context) + " for a full context";
+}
+
 }  // namespace
 
 int run_info(const info_command& command, const command_streams& streams) {
@@ -165,10 +178,7 @@ int run_info(const info_command& command, const command_streams& streams) {
     line("bits per weight", str_cat(bits, " of all matrices"));
 
     for (const world where : {world::host, world::device}) {
-        const runner_options options{.where = where};
-        const std::int64_t token = kv_block_bytes(config, options) / options.block_size;
-        line("KV cache", str_cat(bytes_text(token), " a token, ", bytes_text(token * config.context),
-                                 " for a full context, ", where == world::host ? "on a CPU" : "on a GPU"));
+        line("KV cache", cache_text(config, {.where = where}) + (where == world::host ? ", on a CPU" : ", on a GPU"));
     }
     if (!command.lists_tensors) return exit_success;
     for (const weight& each : files.weights.all()) {

@@ -8,6 +8,7 @@
 #include "engine/cli/command_model.hpp"
 #include "engine/cli/interrupt_guard.hpp"
 #include "engine/cli/progress_bar.hpp"
+#include "engine/model/kv_cache_layout.hpp"
 #include "engine/model/weight_mixture.hpp"
 #include "engine/serving/perplexity.hpp"
 
@@ -35,6 +36,7 @@ int run_perplexity(const perplexity_command& command, const command_streams& str
                         .max_num_seqs = options.max_scored,
                         .context = command.window};
     mix_weights(files, made);
+    options.cache_groups = static_cast<int>(kv_cache_groups(files.config, made).size());
     const std::unique_ptr<runner> model = make_runner(files, made);
     const interrupt_guard stop;
     progress_bar bar(streams.err, is_terminal(streams.err), "scored", "tokens");

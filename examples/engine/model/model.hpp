@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/kv_cache_layout.hpp"
 #include "engine/model/norm.hpp"
 #include "engine/model/paged_attention.hpp"
 #include "engine/model/row_update.hpp"
@@ -51,7 +52,12 @@ class model {
     // All kernels are launched in this stream.
     model(const model_files& files, const runner_options& options, const loading_progress& progress,
           void* stream = nullptr)
-        : config_(files.config), options_(options), stream_(stream), kernels_(files.config, options, stream) {
+        : config_(files.config),
+          options_(options),
+          stream_(stream),
+          kernels_(files.config, options, stream),
+          cache_layout_(kv_cache_layout_of(config_, options.context == 0 ? config_.context : options.context)),
+          cache_groups_(kv_cache_groups(config_, options)) {
         weight_loader loader(files, options, progress);
         embed_tokens_ = loader.load<table>({"model.embed_tokens.weight"});
         for (int i = 0; i < config_.layers; ++i) layers_.push_back(load_layer(loader, i));
@@ -95,8 +101,10 @@ class model {
     // No block is both source and destination.
     void copy_blocks(std::span<const block_copy> copies) {
         const std::size_t bytes = block_bytes();
-        for (const layer& own : layers_) {
+        for (std::size_t i = 0; i < layers_.size(); ++i) {
+            const layer& own = layers_[i];
             for (const block_copy& one : copies) {
+                if (one.group != cache_layout_.group_of_layer[i]) continue;
                 for (const world_memory* cache : {&own.k_cache, &own.v_cache}) {
                     cache->copy_within(static_cast<std::size_t>(one.to) * bytes,
                                        static_cast<std::size_t>(one.from) * bytes, bytes, stream_);
@@ -106,6 +114,7 @@ class model {
     }
 
     const model_config& config() const { return config_; }
+    int cache_groups() const { return cache_layout_.groups(); }
 
   private:
     struct layer {
@@ -129,6 +138,10 @@ class model {
     }
     std::int64_t q_columns() const { return std::int64_t{config_.heads} * config_.head_dim; }
     std::int64_t qkv_columns() const { return (config_.heads + 2 * std::int64_t{config_.kv_heads}) * config_.head_dim; }
+    const cache_group& cache_group_of(int layer) const {
+        const int group = cache_layout_.group_of_layer[static_cast<std::size_t>(layer)];
+        return cache_groups_[static_cast<std::size_t>(group)];
+    }
     // Of the keys, or of the values, of one layer.
     std::size_t block_bytes() const {
         return static_cast<std::size_t>(kv_token_bytes(config_, options_) * options_.block_size) / 2;
@@ -175,7 +188,7 @@ class model {
                                                               norm_before(norms.before_mlp));
         made.down_proj.weights = loader.load<matrix>({of + "mlp.down_proj.weight"});
         made.down_proj.after = norm_after(norms.after_mlp);
-        const std::size_t cache_bytes = static_cast<std::size_t>(options_.num_kv_blocks) * block_bytes();
+        const std::size_t cache_bytes = static_cast<std::size_t>(cache_group_of(number).blocks) * block_bytes();
         for (world_memory* cache : {&made.k_cache, &made.v_cache}) *cache = {where(), cache_bytes};
         return made;
     }
@@ -241,8 +254,9 @@ class model {
             .k = const_view(heads_of(all, heads, kv_heads)),
             .v = const_view(heads_of(all, heads + kv_heads, kv_heads)),
             .out = batch_sequence_head(attention_out_.data(), 1, now.tokens, heads, head_dim),
-            .cache = {own.k_cache.at(), own.v_cache.at(), options_.num_kv_blocks, options_.block_size},
-            .pages = {now.block_tables, now.max_blocks_per_seq},
+            .cache = {own.k_cache.at(), own.v_cache.at(), cache_group_of(number).blocks, options_.block_size},
+            .pages = {now.block_table_of(cache_layout_.group_of_layer[static_cast<std::size_t>(number)]),
+                      now.max_blocks_per_seq},
             .seqused_k = now.seqused_k,
             .varlen = {.count = now.sequences, .cu_seqlens_q = now.cu_seqlens_q},
             .rope = rope_of(kind.rope),
@@ -281,6 +295,8 @@ class model {
     runner_options options_;
     void* stream_;
     Kernels kernels_;
+    kv_cache_layout cache_layout_;
+    std::vector<cache_group> cache_groups_;
     table embed_tokens_;
     std::vector<layer> layers_;
     model_norm final_norm_;

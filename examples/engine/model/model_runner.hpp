@@ -31,7 +31,8 @@ class model_runner final : public runner {
           owners_(files.weights.owners()),
           stream_(options.where),
           model_(files, options, progress, stream_.get()),
-          staging_(options.where, options.max_num_batched_tokens, options.max_num_seqs, options.num_kv_blocks),
+          staging_(options.where, options.max_num_batched_tokens, options.max_num_seqs,
+                   max_blocks_per_seq(files.config, options), model_.cache_groups()),
           sampler_(options.where, files.config.vocab_size, options.max_num_seqs) {}
 
     std::vector<int> run(const batch& work) override {
@@ -40,7 +41,7 @@ class model_runner final : public runner {
         const int entries = static_cast<int>(work.entries.size()), generated = work.generated();
         require(!options_.batch_invariant || generated == 0 || generated == entries, "batch: ", generated, " of its ",
                 entries, " entries have tokens that were generated; in an invariant runner's all have, or none");
-        step_inputs now = staging_.stage(pack_batch(work, options_.block_size));
+        step_inputs now = staging_.stage(pack_batch(work, options_.block_size, model_.cache_groups()));
         now.is_decode = generated == entries;
         // Penalties, bias and logprobs change the sampling arguments between steps; sampling then stays outside the
         // CUDA graph.

@@ -23,13 +23,4 @@ std::unique_ptr<runner> make_runner(const model_files& files, const runner_optio
     return std::make_unique<model_runner<cpu_kernels>>(files, options, progress);
 }
 
-std::int64_t kv_token_bytes(const model_config& config, const runner_options& options) {
-    const std::int64_t element = element_bytes(kv_cache_format_on(options.where, options.kv_cache));
-    return 2 * element * config.kv_heads * config.head_dim;
-}
-
-std::int64_t kv_block_bytes(const model_config& config, const runner_options& options) {
-    return kv_token_bytes(config, options) * config.layers * options.block_size;
-}
-
 }  // namespace imbrex::engine

@@ -23,7 +23,8 @@ struct runner_options {
     double bits_per_weight = usual_bits_per_weight;  // of mixed weights
     kv_cache_format kv_cache = kv_cache_format::by_device;
     int block_size = 16;
-    int num_kv_blocks = 0;             // blocks of the KV cache
+    int num_kv_blocks = 0;             // blocks of the KV cache, in each cache group (kv_cache_layout.hpp)
+    int num_window_kv_blocks = 0;      // the same in groups with a window; 0: as many as in the others
     int max_num_batched_tokens = 512;  // maximum tokens of a batch
     int max_num_seqs = 64;
     int context = 0;  // maximum tokens of a sequence; 0: the model's. RoPE scalings may depend on it
@@ -52,9 +53,4 @@ class runner {
 // Loads the weights and converts them to the requested format. Throws if this world cannot run the model.
 std::unique_ptr<runner> make_runner(const model_files& files, const runner_options& options,
                                     const loading_progress& progress = {});
-
-// Bytes of the KV cache: keys and values of a token in one layer; of a block in all layers.
-std::int64_t kv_token_bytes(const model_config& config, const runner_options& options);
-std::int64_t kv_block_bytes(const model_config& config, const runner_options& options);
-
 }  // namespace imbrex::engine

@@ -26,18 +26,24 @@ struct step_inputs {
     const int* input_ids = nullptr;
     const int* cu_seqlens_q = nullptr;
     const int* seqused_k = nullptr;
-    const int* block_tables = nullptr;
+    const int* block_tables = nullptr;  // [cache group, sequence, max_blocks_per_seq]
     const int* logits_indices = nullptr;
+
+    const int* block_table_of(int group) const {
+        return block_tables + std::int64_t{group} * sequences * max_blocks_per_seq;
+    }
 };
 
 class step_staging {
   public:
-    step_staging(world where, int max_num_batched_tokens, int max_num_seqs, int max_blocks)
+    step_staging(world where, int max_num_batched_tokens, int max_num_seqs, int max_blocks_per_seq, int groups = 1)
         : max_num_batched_tokens_(max_num_batched_tokens),
           max_num_seqs_(max_num_seqs),
+          max_blocks_per_seq_(padded_blocks_per_seq(max_blocks_per_seq)),
           memory_(where, sizeof(int) * (static_cast<std::size_t>(max_num_batched_tokens) + 1 +
                                         static_cast<std::size_t>(max_num_seqs) *
-                                            (3 + std::size_t(padded_blocks_per_seq(max_blocks))))) {}
+                                            (3 + static_cast<std::size_t>(groups) *
+                                                     static_cast<std::size_t>(max_blocks_per_seq_)))) {}
 
     step_inputs stage(const packed_batch& packed) {
         const auto size = [](const std::vector<int>& array) { return static_cast<int>(array.size()); };
@@ -45,6 +51,8 @@ class step_staging {
                 " tokens; this runner was made for ", max_num_batched_tokens_);
         require(size(packed.seqused_k) <= max_num_seqs_, "batch: it has ", packed.seqused_k.size(),
                 " sequences; this runner was made for ", max_num_seqs_);
+        require(packed.max_blocks_per_seq <= max_blocks_per_seq_, "batch: a sequence has ", packed.max_blocks_per_seq,
+                " blocks; this runner was made for ", max_blocks_per_seq_);
         staged_bytes_ = 0;
         return {.tokens = size(packed.input_ids),
                 .sequences = size(packed.seqused_k),
@@ -67,6 +75,7 @@ class step_staging {
 
     int max_num_batched_tokens_;
     int max_num_seqs_;
+    int max_blocks_per_seq_;
     pinned_staging memory_;
     std::size_t staged_bytes_ = 0;  // staged bytes
 };

@@ -7,13 +7,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <iterator>
 #include <memory>
 #include <vector>
 
 namespace imbrex::engine {
 
 struct batch_entry {
-    std::shared_ptr<const imbrex::engine::sequence> sequence;  // its tokens, block table and sampling parameters
+    std::shared_ptr<const imbrex::engine::sequence> sequence;  // its tokens, blocks and sampling parameters
     int first = 0;                                             // the position of the first token to compute
     int count = 0;
     bool samples =
@@ -42,7 +44,7 @@ struct packed_batch {
     std::vector<int> input_ids;       // one per row
     std::vector<int> cu_seqlens_q;    // entry i has rows [cu_seqlens_q[i], cu_seqlens_q[i + 1])
     std::vector<int> seqused_k;       // per entry: tokens in the KV cache, including those of this batch
-    std::vector<int> block_tables;    // [entry, max_blocks_per_seq]; padded with block 0
+    std::vector<int> block_tables;    // [cache group, entry, max_blocks_per_seq]; block 0 where there is none
     int max_blocks_per_seq = 0;       // a power of two: growing sequences then need few CUDA graphs
     std::vector<int> logits_indices;  // rows whose logits are needed
 };
@@ -51,7 +53,7 @@ inline int padded_blocks_per_seq(int blocks) {
     return static_cast<int>(std::bit_ceil(static_cast<unsigned>(blocks)));
 }
 
-inline packed_batch pack_batch(const batch& all, int block_size) {
+inline packed_batch pack_batch(const batch& all, int block_size, int groups = 1) {
     packed_batch packed;
     const auto width = [&](const batch_entry& entry) {
         return (entry.first + entry.count + block_size - 1) / block_size;
@@ -63,13 +65,18 @@ inline packed_batch pack_batch(const batch& all, int block_size) {
     for (const batch_entry& entry : all.entries) {
         const int last = entry.first + entry.count;
         const auto tokens = entry.sequence->tokens.begin();
-        const auto blocks = entry.sequence->block_table.begin();
         packed.input_ids.insert(packed.input_ids.end(), tokens + entry.first, tokens + last);
         packed.cu_seqlens_q.push_back(static_cast<int>(packed.input_ids.size()));
         packed.seqused_k.push_back(last);
-        packed.block_tables.insert(packed.block_tables.end(), blocks, blocks + width(entry));
-        packed.block_tables.resize(packed.seqused_k.size() * static_cast<std::size_t>(packed.max_blocks_per_seq), 0);
         if (entry.samples) packed.logits_indices.push_back(packed.cu_seqlens_q.back() - 1);
+    }
+    for (int group = 0; group < groups; ++group) {
+        for (const batch_entry& entry : all.entries) {
+            const auto blocks = entry.sequence->block_table.groups.at(static_cast<std::size_t>(group)).begin();
+            const auto to = std::back_inserter(packed.block_tables);
+            std::transform(blocks, blocks + width(entry), to, [](int block) { return std::max(block, 0); });
+            std::fill_n(to, packed.max_blocks_per_seq - width(entry), 0);
+        }
     }
     return packed;
 }

@@ -3,122 +3,216 @@
 #include <imbrex/core/error.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
 
 namespace imbrex::engine {
 
-std::uint64_t chain_hash(std::uint64_t parent, std::span<const int> tokens) {
-    std::uint64_t hash = parent + 0x9e3779b97f4a7c15u;
-    for (const int token : tokens) {
-        hash = (hash ^ static_cast<std::uint32_t>(token)) * 0xff51afd7ed558ccdu;
-        hash ^= hash >> 32;
-    }
-    return hash;
-}
-
-block_manager::block_manager(int count, int block_size, prefix_caching caching, hash_function hash)
-    : block_size_(block_size), caching_(caching), hash_(hash) {
-    require(count >= 1, "blocks: ", count, "; there must be at least one");
+block_manager::block_manager(std::vector<cache_group> groups, int block_size, prefix_caching caching,
+                             prefix_tree::hash_function hash)
+    : groups_(std::move(groups)), block_size_(block_size), caching_(caching), tree_(num_groups(), hash) {
+    require(!groups_.empty(), "cache groups: none; there must be at least one");
     require(block_size >= 1, "block_size: ", block_size, "; a block must hold at least one token");
-    blocks_.resize(static_cast<std::size_t>(count));
-    for (int i = 0; i < count; ++i) at(i).free_position = free_.insert(free_.end(), i);
+    for (const cache_group& each : groups_) {
+        require(each.window >= 0, "window: ", each.window, "; it must be 0 (all tokens) or more");
+        pools_.emplace_back(each.blocks);
+    }
 }
 
-const block_manager::block& block_manager::at(int block) const {
-    require(block >= 0 && block < count(), "block: ", block, "; there are ", count());
-    return blocks_[static_cast<std::size_t>(block)];
+std::int64_t block_manager::bytes() const {
+    std::int64_t all = 0;
+    for (const cache_group& each : groups_) all += each.blocks * each.block_bytes;
+    return all;
 }
 
-std::vector<int> block_manager::find_cached_prefix(std::span<const int> tokens) const {
-    std::vector<int> found;
+std::int64_t block_manager::used_bytes() const {
+    std::int64_t all = 0;
+    for (int i = 0; i < num_groups(); ++i) all += pool(i).num_used() * group(i).block_bytes;
+    return all;
+}
+
+std::int64_t block_manager::max_sequence_tokens() const {
+    std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    for (int i = 0; i < num_groups(); ++i) {
+        if (group(i).window > 0 && group(i).blocks >= blocks_of_window(i)) continue;
+        // The last token is returned, but never computed.
+        most = std::min(most, std::int64_t{group(i).blocks} * block_size_ + 1);
+    }
+    return most;
+}
+
+// The window of one token more: a fork recomputes the last token of its parent.
+int block_manager::first_block(int group, int computed) const {
+    const int window = this->group(group).window;
+    return window == 0 ? 0 : std::max(computed - window, 0) / block_size_;
+}
+
+int block_manager::blocks_of_window(int group) const {
+    return blocks_for(this->group(group).window) + 1;
+}
+
+cached_prefix block_manager::find_cached_prefix(std::span<const int> tokens) const {
+    cached_prefix found;
+    found.table.groups.resize(groups_.size());
     if (caching_ == prefix_caching::off || tokens.empty()) return found;
     const auto size = static_cast<std::size_t>(block_size_);
-    std::int64_t parent = 0;
-    std::uint64_t hash = 0;
-    for (std::size_t i = 0; i < (tokens.size() - 1) / size; ++i) {
-        const auto wanted = tokens.subspan(i * size, size);
-        hash = hash_(hash, wanted);
-        const int hit = find_content(parent, hash, wanted);
-        if (hit < 0) break;
-        found.push_back(hit);
-        parent = at(hit).content;
+    std::vector<prefix_tree::node_id> path;
+    std::vector<int> unbroken(groups_.size());  // blocks without a gap up to the last node of the path
+    while ((path.size() + 1) * size < tokens.size()) {
+        const auto node =
+            tree_.find(path.empty() ? prefix_tree::root : path.back(), tokens.subspan(path.size() * size, size));
+        if (node == prefix_tree::none) break;
+        path.push_back(node);
+        const int blocks = static_cast<int>(path.size());
+        bool is_hit = true;
+        for (int i = 0; i < num_groups(); ++i) {
+            int& own = unbroken[static_cast<std::size_t>(i)];
+            own = tree_.block(node, i) == no_block ? 0 : own + 1;
+            is_hit = is_hit && own >= blocks - first_block(i, blocks * block_size_);
+        }
+        if (!is_hit) continue;
+        found.tokens = blocks * block_size_;
+        found.table.node = node;
+        found.table.cached = blocks;
+    }
+    for (int i = 0; i < num_groups(); ++i) {
+        std::vector<int>& table = found.table.groups[static_cast<std::size_t>(i)];
+        table.resize(static_cast<std::size_t>(found.table.cached), no_block);
+        for (auto at = static_cast<std::size_t>(first_block(i, found.tokens)); at < table.size(); ++at)
+            table[at] = tree_.block(path[at], i);
     }
     return found;
 }
 
-int block_manager::find_content(std::int64_t parent, std::uint64_t hash, std::span<const int> tokens) const {
-    const auto [begin, end] = by_hash_.equal_range(hash);
-    const auto hit = std::find_if(begin, end, [&](const auto& candidate) {
-        const block& it = at(candidate.second);
-        return it.parent == parent && std::ranges::equal(it.tokens, tokens);
-    });
-    return hit == end ? -1 : hit->second;
+std::optional<cached_prefix> block_manager::shared_prefix(const block_table& of, int tokens) const {
+    cached_prefix found{.tokens = tokens, .table = of};
+    found.table.groups.resize(groups_.size());
+    for (int i = 0; i < num_groups(); ++i) {
+        std::vector<int>& table = found.table.groups[static_cast<std::size_t>(i)];
+        if (static_cast<int>(table.size()) < blocks_for(tokens)) return std::nullopt;
+        table.resize(static_cast<std::size_t>(blocks_for(tokens)));
+        const auto needed = table.begin() + std::min(first_block(i, tokens), blocks_for(tokens));
+        if (std::find(needed, table.end(), no_block) != table.end()) return std::nullopt;
+        std::fill(table.begin(), needed, no_block);
+    }
+    for (; found.table.cached > tokens / block_size_; --found.table.cached)
+        found.table.node = tree_.parent(found.table.node);
+    return found;
 }
 
-int block_manager::allocate() {
-    require(!free_.empty(), "blocks: all ", count(), " are held; release one before allocating another");
-    const int taken = free_.front();
-    evict(taken);
-    add_reference(taken);
+bool block_manager::can_start(const cached_prefix& known, int length, int spare) const {
+    for (int i = 0; i < num_groups(); ++i) {
+        const auto idle = std::ranges::count_if(known.table.groups[static_cast<std::size_t>(i)], [&](int block) {
+            return block != no_block && pool(i).ref_count(block) == 0;
+        });
+        const int all = blocks_for(length);
+        const int held = group(i).window == 0 ? all : std::min(all, first_block(i, known.tokens) + blocks_of_window(i));
+        if (held - known.tokens / block_size_ + static_cast<int>(idle) + spare > pool(i).num_free()) return false;
+    }
+    return true;
+}
+
+block_table block_manager::start(const cached_prefix& known, std::vector<block_copy>& copies) {
+    block_table made = known.table;
+    tree_.hold(made.node);
+    for (int i = 0; i < num_groups(); ++i) {
+        for (const int block : made.groups[static_cast<std::size_t>(i)]) {
+            if (block != no_block) pool_of(i).add_reference(block);
+        }
+    }
+    if (known.tokens % block_size_ != 0) {
+        for (int i = 0; i < num_groups(); ++i) {
+            int& written = made.groups[static_cast<std::size_t>(i)].back();
+            if (pool(i).ref_count(written) == 1 && !is_cached(i, written)) continue;
+            copies.push_back({.from = written, .to = allocate(i), .group = i});
+            written = copies.back().to;
+        }
+    }
+    return made;
+}
+
+int block_manager::capacity(const block_table& table) const {
+    if (table.groups.empty()) return 0;
+    std::size_t blocks = table.groups.front().size();
+    for (const std::vector<int>& each : table.groups) blocks = std::min(blocks, each.size());
+    return static_cast<int>(blocks) * block_size_;
+}
+
+int block_manager::allocate(int group) {
+    const int taken = pool_of(group).allocate();
+    if (is_cached(group, taken)) tree_.detach(pool(group).content(taken), group);
+    pool_of(group).set_content(taken, prefix_tree::root);
     return taken;
 }
 
-void block_manager::add_reference(int shared) {
-    block& it = at(shared);
-    if (it.ref_count++ == 0) free_.erase(it.free_position);
+bool block_manager::extend_group(int group, block_table& table, int tokens) {
+    table.groups.resize(groups_.size());
+    std::vector<int>& own = table.groups[static_cast<std::size_t>(group)];
+    while (static_cast<int>(own.size()) < blocks_for(tokens)) {
+        if (pool(group).num_free() == 0) return false;
+        own.push_back(allocate(group));
+    }
+    return true;
 }
 
-void block_manager::free(int released) {
-    block& it = at(released);
-    require(it.ref_count > 0, "block ", released, " is released more often than it was allocated");
-    if (--it.ref_count > 0) return;
-    it.free_position = free_.insert(it.content == 0 ? free_.begin() : free_.end(), released);
+bool block_manager::extend(block_table& table, int tokens) {
+    bool enough = true;
+    for (int i = 0; i < num_groups(); ++i) enough = extend_group(i, table, tokens) && enough;
+    return enough;
 }
 
-void block_manager::free(std::vector<int>& table) {
-    // A cached block is useless without its prefix: the last block of a table is reallocated first.
-    for (; !table.empty(); table.pop_back()) free(table.back());
+bool block_manager::extend_full(block_table& table, int tokens) {
+    bool enough = true;
+    for (int i = 0; i < num_groups(); ++i) enough = (group(i).window > 0 || extend_group(i, table, tokens)) && enough;
+    return enough;
 }
 
-std::optional<block_copy> block_manager::copy_on_write(int& written) {
-    if (ref_count(written) == 1 && !is_cached(written)) return std::nullopt;
-    const block_copy copy{.from = written, .to = allocate()};
-    written = copy.to;
-    return copy;
-}
-
-void block_manager::cache_full_blocks(std::vector<int>& table, std::span<const int> tokens, int first, int last) {
+void block_manager::cache_full_blocks(block_table& table, std::span<const int> tokens, int computed) {
     if (caching_ == prefix_caching::off) return;
-    const auto size = static_cast<std::size_t>(block_size_);
-    for (auto i = static_cast<std::size_t>(first) / size; i < static_cast<std::size_t>(last) / size; ++i) {
-        static const block nothing;
-        const block& before = i == 0 ? nothing : at(table[i - 1]);
-        if (i > 0 && before.content == 0) return;  // a block outside the prefix cache cannot be a parent
-        const auto held = tokens.subspan(i * size, size);
-        const std::uint64_t hash = hash_(before.hash, held);
-        const int same = find_content(before.content, hash, held);
-        if (same >= 0) {
-            add_reference(same);
-            free(table[i]);
-            table[i] = same;
-        } else {
-            block& it = at(table[i]);
-            require(it.content == 0, "block ", table[i],
-                    " was written while in the prefix cache; copy_on_write gives a copy");
-            it.content = ++contents_;
-            it.parent = before.content;
-            it.hash = hash;
-            it.tokens.assign(held.begin(), held.end());
-            by_hash_.emplace(hash, table[i]);
-        }
+    for (; table.cached < computed / block_size_; ++table.cached) {
+        const auto node =
+            tree_.find_or_add(table.node, tokens.subspan(static_cast<std::size_t>(table.cached * block_size_),
+                                                         static_cast<std::size_t>(block_size_)));
+        tree_.hold(node);
+        tree_.release(std::exchange(table.node, node));
+        for (int i = 0; i < num_groups(); ++i)
+            cache_block(i, table.groups[static_cast<std::size_t>(i)][static_cast<std::size_t>(table.cached)], node);
     }
 }
 
-void block_manager::evict(int evicted) {
-    block& it = at(evicted);
-    if (it.content == 0) return;
-    const auto [begin, end] = by_hash_.equal_range(it.hash);
-    by_hash_.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second == evicted; }));
-    it.content = 0;
+void block_manager::cache_block(int group, int& block, prefix_tree::node_id node) {
+    if (block == no_block) return;
+    const int same = tree_.block(node, group);
+    if (same == no_block) {
+        require(!is_cached(group, block), "block ", block, " was written while in the prefix cache; a copy was needed");
+        pool_of(group).set_content(block, node);
+        tree_.attach(node, group, block);
+    } else if (same != block) {
+        pool_of(group).add_reference(same);
+        pool_of(group).free(std::exchange(block, same));
+    }
+}
+
+void block_manager::free_behind_windows(block_table& table, int computed) {
+    for (int i = 0; i < num_groups(); ++i) {
+        std::vector<int>& own = table.groups[static_cast<std::size_t>(i)];
+        const auto end = own.begin() + first_block(i, computed);
+        auto first = end;
+        while (first != own.begin() && *(first - 1) != no_block) --first;
+        for (; first != end; ++first) pool_of(i).free(std::exchange(*first, no_block));  // the oldest is reused first
+    }
+}
+
+void block_manager::free(block_table& table) {
+    for (std::size_t i = 0; i < table.groups.size(); ++i) {
+        // A cached block is useless without its prefix: the last block of a table is reallocated first.
+        for (std::vector<int>& own = table.groups[i]; !own.empty(); own.pop_back()) {
+            if (own.back() != no_block) pool_of(static_cast<int>(i)).free(own.back());
+        }
+    }
+    tree_.release(table.node);
+    table = {};
 }
 
 }  // namespace imbrex::engine

@@ -1,91 +1,113 @@
-// The block manager of the paged KV cache: reference counts, prefix caching and copy-on-write. A block whose reference
-// count drops to 0 keeps its content. A sequence that starts with the same tokens finds it again, until the block is
-// reallocated; the least recently used block is reallocated first.
+// The block manager of the paged KV cache: block tables, reference counts, prefix caching and copy-on-write.
 //
-//   tokens    | a b c d | e f g h | i j
-//   content   |    7    |    9    |           unique ids: 9 means "e f g h after content 7"
-//   hash      | h(0,..) | h(h7,..)|           finds candidates; a hit needs equal parent and tokens
+// Layers that see the same tokens form a cache group, with its own pool of blocks and its own block table. In a group
+// with a window of W tokens a sequence holds the blocks of its last W tokens only; the others are reused.
 //
-// A block gets a content id when it is full and computed, so allocated but uncomputed blocks are never hits. Blocks
-// with a content id, and blocks with several holders, are never written; copy_on_write replaces them by a copy.
+//   tokens                | a b c d | e f g h | i j k l | m n            block_size 4, window 5
+//   table, all tokens     |    3    |    8    |    5    |  1
+//   table, window         |    -    |    2    |    7    |  4             the next query sees k l m n and itself
+//
+// A block whose reference count drops to 0 keeps its content. A sequence that starts with the same tokens finds it
+// again, until the block is reallocated (prefix_tree.hpp). A prefix is a hit if each group has the blocks that the next
+// token needs. Blocks that are full and computed enter the prefix cache, so allocated but uncomputed blocks are never
+// hits. Blocks of the prefix cache, and blocks with several holders, are never written: a sequence gets a copy.
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <optional>
 #include <span>
-#include <unordered_map>
-#include <utility>
 #include <vector>
+
+#include "engine/serving/block_pool.hpp"
+#include "engine/serving/block_table.hpp"
+#include "engine/serving/prefix_tree.hpp"
 
 namespace imbrex::engine {
 
-struct block_copy {
-    int from, to;
+struct cache_group {
+    int blocks = 0;
+    int window = 0;                // visible tokens, including the current one; 0: all
+    std::int64_t block_bytes = 1;  // for statistics
 };
 
-std::uint64_t chain_hash(std::uint64_t parent, std::span<const int> tokens);
+struct block_copy {
+    int from = 0, to = 0;
+    int group = 0;
+};
 
 enum class prefix_caching { off, on };
 
+// Leading tokens of a sequence that are in the cache. Nothing holds the blocks yet.
+struct cached_prefix {
+    int tokens = 0;
+    block_table table{};
+};
+
 class block_manager {
   public:
-    using hash_function = std::uint64_t (*)(std::uint64_t parent, std::span<const int> tokens);
-
+    explicit block_manager(std::vector<cache_group> groups, int block_size = 16,
+                           prefix_caching caching = prefix_caching::on, prefix_tree::hash_function hash = chain_hash);
+    // One group without a window.
     explicit block_manager(int count, int block_size = 16, prefix_caching caching = prefix_caching::on,
-                           hash_function hash = chain_hash);
+                           prefix_tree::hash_function hash = chain_hash)
+        : block_manager(std::vector{cache_group{.blocks = count}}, block_size, caching, hash) {}
     block_manager(block_manager&&) = default;
     block_manager& operator=(block_manager&&) = default;
 
-    int count() const { return static_cast<int>(blocks_.size()); }
+    int num_groups() const { return static_cast<int>(groups_.size()); }
+    const cache_group& group(int number) const { return groups_[static_cast<std::size_t>(number)]; }
+    const block_pool& pool(int group) const { return pools_[static_cast<std::size_t>(group)]; }
     int block_size() const { return block_size_; }
-    int num_free_blocks() const {
-        return static_cast<int>(free_.size());
-    }  // reference count 0, with or without a content
-    int num_used_blocks() const { return count() - num_free_blocks(); }
     int blocks_for(int tokens) const { return (tokens + block_size_ - 1) / block_size_; }
-    int ref_count(int block) const { return at(block).ref_count; }
-    bool is_cached(int block) const { return at(block).content != 0; }
+    std::int64_t bytes() const;
+    std::int64_t used_bytes() const;
+    // The longest sequence that fits when it is alone. Tokens behind a window need no block.
+    std::int64_t max_sequence_tokens() const;
 
-    // The cached blocks of the longest prefix of these tokens. The last token is never included: it must be computed to
-    // get logits.
-    std::vector<int> find_cached_prefix(std::span<const int> tokens) const;
+    // The longest prefix of these tokens that is cached. The last token is never included: it must be computed to get
+    // logits.
+    cached_prefix find_cached_prefix(std::span<const int> tokens) const;
+    // The first tokens of another sequence, which has computed them; nothing if it no longer has the blocks of a window.
+    std::optional<cached_prefix> shared_prefix(const block_table& of, int tokens) const;
 
-    int allocate();  // a block with reference count 1; its old content is dropped
-    void add_reference(int block);
-    void free(int block);
-    void free(std::vector<int>& table);  // releases all blocks and clears the table
+    // Whether a sequence of this length can start after the prefix and leave `spare` blocks free.
+    bool can_start(const cached_prefix& known, int length, int spare) const;
+    // The table of a sequence that starts after the prefix, with blocks for its next token. Copies a block that the
+    // sequence would write; the copy holds the reference to the old block: release it after the copy is made.
+    block_table start(const cached_prefix& known, std::vector<block_copy>& copies);
+    void release(const block_copy& copy) { pool_of(copy.group).free(copy.from); }
 
-    // Replaces a block that must not be written by a new one. The copy holds the reference to the old block: release it
-    // after the copy is made.
-    std::optional<block_copy> copy_on_write(int& block);
+    // Tokens for which the table has blocks: a sequence can compute up to these.
+    int capacity(const block_table& table) const;
+    // Allocates blocks for this many tokens, as far as there are free ones. Returns whether there were enough.
+    bool extend(block_table& table, int tokens);
+    // The same in groups without a window, which reserve blocks for a prompt at once, and in the others.
+    bool extend_full(block_table& table, int tokens);
 
-    // Tokens [first, last) of a sequence are computed. Full blocks enter the prefix cache; a duplicate of a cached
-    // block is replaced by that block.
-    void cache_full_blocks(std::vector<int>& table, std::span<const int> tokens, int first, int last);
+    // `computed` tokens are computed. Full blocks enter the prefix cache; a duplicate of a cached block is replaced by
+    // that block.
+    void cache_full_blocks(block_table& table, std::span<const int> tokens, int computed);
+    // Frees blocks behind the windows.
+    void free_behind_windows(block_table& table, int computed);
+    void free(block_table& table);  // releases all blocks and clears the table
+
+    bool is_cached(int group, int block) const { return pool(group).content(block) != prefix_tree::root; }
 
   private:
-    struct block {
-        int ref_count = 0;
-        std::int64_t content = 0;  // 0: none
-        std::int64_t parent = 0;   // content of the preceding block
-        std::uint64_t hash = 0;
-        std::vector<int> tokens;
-        std::list<int>::iterator free_position;  // in free_, if the reference count is 0
-    };
+    block_pool& pool_of(int group) { return pools_[static_cast<std::size_t>(group)]; }
+    // The first block that a sequence with this many computed tokens keeps.
+    int first_block(int group, int computed) const;
+    // Blocks that a sequence needs at once in a group with a window.
+    int blocks_of_window(int group) const;
+    int allocate(int group);
+    bool extend_group(int group, block_table& table, int tokens);
+    void cache_block(int group, int& block, prefix_tree::node_id node);
 
-    const block& at(int block) const;
-    block& at(int block) { return const_cast<struct block&>(std::as_const(*this).at(block)); }
-    int find_content(std::int64_t parent, std::uint64_t hash, std::span<const int> tokens) const;
-    void evict(int block);
-
+    std::vector<cache_group> groups_;
+    std::vector<block_pool> pools_;
     int block_size_;
     prefix_caching caching_;
-    hash_function hash_;
-    std::int64_t contents_ = 0;
-    std::vector<block> blocks_;
-    std::list<int> free_;  // in order of reallocation
-    std::unordered_multimap<std::uint64_t, int> by_hash_;
+    prefix_tree tree_;
 };
 
 }  // namespace imbrex::engine

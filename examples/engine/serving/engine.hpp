@@ -117,8 +117,8 @@ class engine {
         const scheduler_counts& counts = scheduler_.counts();
         statistics_.step_ends({.sequences = static_cast<int>(work.entries.size()),
                                .tokens = work.tokens(),
-                               .used_blocks = blocks.num_used_blocks(),
-                               .blocks = blocks.count(),
+                               .used_bytes = blocks.used_bytes(),
+                               .cache_bytes = blocks.bytes(),
                                .prompt_tokens = counts.prompt_tokens,
                                .cached_tokens = counts.cached_tokens,
                                .preemptions = counts.preemptions});

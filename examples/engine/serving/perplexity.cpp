@@ -31,8 +31,9 @@ class window_scorer {
         window_ = std::make_shared<sequence>();
         window_->tokens = std::move(tokens);
         window_->num_prompt_tokens = length;
-        window_->block_table.resize(static_cast<std::size_t>((length + options_.block_size - 1) / options_.block_size));
-        std::iota(window_->block_table.begin(), window_->block_table.end(), 0);
+        std::vector<int> blocks(static_cast<std::size_t>((length + options_.block_size - 1) / options_.block_size));
+        std::iota(blocks.begin(), blocks.end(), 0);
+        window_->block_table.groups.assign(static_cast<std::size_t>(options_.cache_groups), blocks);
         for (int at = 0; at < first_scored - 1; at += options_.max_batched_tokens) {
             const int count = std::min(options_.max_batched_tokens, first_scored - 1 - at);
             model_.run({.copies = {}, .entries = {{.sequence = window_, .first = at, .count = count}}});

@@ -17,6 +17,7 @@ struct perplexity_options {
     int max_batched_tokens = 64;  // of a step of the runner
     int max_scored = 64;          // tokens that a step scores: the runner's max_num_seqs
     int block_size = 16;
+    int cache_groups = 1;  // of the runner
 };
 
 struct perplexity_result {

@@ -30,12 +30,11 @@ std::vector<sequence_id> scheduler::add(const request& wanted) {
     require(!wanted.prompt.empty(), "prompt: it has no tokens; it must have at least one");
     const std::int64_t prompt = static_cast<std::int64_t>(wanted.prompt.size());
     const std::int64_t all = prompt + std::max(wanted.max_new_tokens, 1);
-    // The last token is returned, but never computed.
-    const std::int64_t room = std::int64_t{blocks_.count()} * blocks_.block_size() + 1;
+    const std::int64_t room = blocks_.max_sequence_tokens();
     require(all <= options_.context, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all,
             "; the context has at most ", options_.context);
     require(all <= room, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all, "; the cache of ",
-            blocks_.count(), " blocks of ", blocks_.block_size(), " tokens has room for ", room,
+            blocks_.group(0).blocks, " blocks of ", blocks_.block_size(), " tokens has room for ", room,
             "; more memory for it (--memory) or fewer new tokens help");
     const std::int64_t most = wanted.max_new_tokens == 0 ? std::min<std::int64_t>(options_.context, room) : all;
 
@@ -64,7 +63,7 @@ sequence_id scheduler::fork(sequence_id id, std::uint64_t seed) {
     child->sampling.seed = seed;
     child->state = sequence_state::waiting;
     child->num_computed_tokens = 0;
-    child->block_table.clear();
+    child->block_table = {};
     sequences_.emplace(child->id, child);
     waiting_.insert(child);
     return child->id;
@@ -105,10 +104,9 @@ batch scheduler::schedule() {
 void scheduler::append_blocks() {
     for (auto it = running_.begin(); it != running_.end(); ++it) {
         sequence& needy = **it;
-        if (has_blocks(needy)) continue;
-        while (blocks_.num_free_blocks() == 0 && *running_.rbegin() != *it) preempt_last();
         // The last in order cannot preempt a sequence; it keeps its blocks until others end or need them.
-        if (blocks_.num_free_blocks() > 0) needy.block_table.push_back(blocks_.allocate());
+        while (!blocks_.extend(needy.block_table, needy.num_computed_tokens + 1) && *running_.rbegin() != *it)
+            preempt_last();
     }
 }
 
@@ -140,33 +138,24 @@ bool scheduler::preempt_until_fits(const sequence& it) {
 }
 
 bool scheduler::fits(const sequence& it) const {
-    const prefix known = cached_prefix(it);
-    const auto idle = std::ranges::count_if(known.blocks, [&](int block) { return blocks_.ref_count(block) == 0; });
-    const int needed = blocks_.blocks_for(it.length()) - known.tokens / blocks_.block_size() + static_cast<int>(idle);
     // One spare block per running sequence avoids a preemption in the very next steps.
-    return running() < options_.max_num_seqs && needed + running() <= blocks_.num_free_blocks();
+    return running() < options_.max_num_seqs && blocks_.can_start(prefix_of(it), it.length(), running());
 }
 
-scheduler::prefix scheduler::cached_prefix(const sequence& it) const {
+cached_prefix scheduler::prefix_of(const sequence& it) const {
     if (const sequence* parent = find(it.parent); parent && !waits_for_parent(it)) {
-        const auto begin = parent->block_table.begin();
-        return {.blocks = {begin, begin + blocks_.blocks_for(it.length() - 1)}, .tokens = it.length() - 1};
+        if (auto shared = blocks_.shared_prefix(parent->block_table, it.length() - 1)) return *std::move(shared);
     }
     const int findable = options_.separate_prefill ? std::min(it.length(), it.num_prompt_tokens + 1) : it.length();
-    prefix known{.blocks = blocks_.find_cached_prefix(std::span(it.tokens).first(static_cast<std::size_t>(findable)))};
-    known.tokens = static_cast<int>(known.blocks.size()) * blocks_.block_size();
-    return known;
+    return blocks_.find_cached_prefix(std::span(it.tokens).first(static_cast<std::size_t>(findable)));
 }
 
 void scheduler::start(const pointer& it, batch& next) {
-    const prefix known = cached_prefix(*it);
-    for (const int block : known.blocks) blocks_.add_reference(block);
-    it->block_table = known.blocks;
+    const cached_prefix known = prefix_of(*it);
+    it->block_table = blocks_.start(known, next.copies);
     it->num_computed_tokens = known.tokens;
-    if (it->num_computed_tokens % blocks_.block_size() != 0) {
-        if (const auto copy = blocks_.copy_on_write(it->block_table.back())) next.copies.push_back(*copy);
-    }
-    while (!has_blocks(*it)) it->block_table.push_back(blocks_.allocate());
+    blocks_.extend_full(it->block_table, it->length());
+    blocks_.extend(it->block_table, it->num_computed_tokens + 1);
     it->parent = -1;
     it->state = sequence_state::running;
     running_.insert(it);
@@ -191,8 +180,11 @@ void scheduler::fill_batch(batch& next) {
     const auto decodes = [&](const pointer& it) { return wanted(*it) == 1; };
     int budget = token_budget_ - static_cast<int>(std::ranges::count_if(running_, decodes));
     for (const pointer& it : running_) {
-        const int most = wanted(*it), count = most == 1 ? 1 : std::min(most, budget);
+        const int most = wanted(*it);
+        int count = most == 1 ? 1 : std::min(most, budget);
         if (count == 0) continue;
+        blocks_.extend(it->block_table, it->num_computed_tokens + count);
+        count = std::min(count, blocks_.capacity(it->block_table) - it->num_computed_tokens);
         if (most > 1) budget -= count;
         next.entries.push_back({.sequence = it,
                                 .first = it->num_computed_tokens,
@@ -223,9 +215,10 @@ std::vector<progress> scheduler::finish(const batch& done, std::span<const int> 
         if (found == sequences_.end()) continue;  // it ended while the batch ran
         sequence& it = *found->second;
         const int computed = it.num_computed_tokens + entry.count;
-        blocks_.cache_full_blocks(it.block_table, it.tokens, it.num_computed_tokens,
+        blocks_.cache_full_blocks(it.block_table, it.tokens,
                                   options_.separate_prefill ? std::min(computed, it.num_prompt_tokens) : computed);
-        it.num_computed_tokens += entry.count;
+        blocks_.free_behind_windows(it.block_table, computed);
+        it.num_computed_tokens = computed;
         if (!entry.samples) continue;
         it.tokens.push_back(next);
         const bool last = std::ranges::find(it.eos_tokens, next) != it.eos_tokens.end();
@@ -245,7 +238,7 @@ void scheduler::abandon(const batch& failed) {
 
 void scheduler::release_batch(const batch& past) {
     require(in_flight_, "batch: none is in flight; call schedule first");
-    for (const block_copy& copy : past.copies) blocks_.free(copy.from);
+    for (const block_copy& copy : past.copies) blocks_.release(copy);
     for (const pointer& ended : ended_in_flight_) blocks_.free(ended->block_table);
     ended_in_flight_.clear();
     counts_.copies += static_cast<std::int64_t>(past.copies.size());

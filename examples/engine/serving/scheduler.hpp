@@ -4,7 +4,7 @@
 //
 //   append_blocks  allocates blocks for the next tokens of running sequences, preempting the last in order if needed
 //   admit          starts waiting sequences in order, with blocks for all their tokens; may preempt lower priorities
-//   fill           fills the batch
+//   fill           fills the batch; in layers with a window, a chunk of a prompt gets its blocks now
 //
 // The first in order always gets a block, since all others can be preempted, so every step makes progress. Preemption
 // is by recompute: the sequence frees its blocks and waits; later it reuses blocks that are still cached and recomputes
@@ -84,23 +84,17 @@ class scheduler {
             return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
         }
     };
-    struct prefix {
-        std::vector<int> blocks;
-        int tokens = 0;
-    };
-
     void append_blocks();
     void admit_waiting(batch& next);
     void fill_batch(batch& next);
     int wanted(const sequence& it) const;
 
-    bool has_blocks(const sequence& it) const {
-        return blocks_.blocks_for(it.length()) <= static_cast<int>(it.block_table.size());
-    }
+    // For the next token.
+    bool has_blocks(const sequence& it) const { return blocks_.capacity(it.block_table) > it.num_computed_tokens; }
     bool waits_for_parent(const sequence& it) const;
     bool preempt_until_fits(const sequence& it);
     bool fits(const sequence& it) const;
-    prefix cached_prefix(const sequence& it) const;
+    cached_prefix prefix_of(const sequence& it) const;
     void start(const pointer& it, batch& next);
     void preempt_last();
     void release_batch(const batch& past);

@@ -1,7 +1,7 @@
-// A request and its sequence: prompt and generated tokens, and the block table of the KV cache that holds the computed
-// ones. Only the scheduler modifies a sequence; runners read it.
+// A request and its sequence: prompt and generated tokens, and the blocks of the KV cache that hold the computed ones. Only the scheduler modifies a sequence; runners read it.
 #pragma once
 
+#include "engine/serving/block_table.hpp"
 #include "engine/serving/sampling_params.hpp"
 
 #include <cstdint>
@@ -28,9 +28,9 @@ struct sequence {
     sequence_id id = 0;
     std::vector<int> tokens{};  // prompt, then generated tokens
     int num_prompt_tokens = 0;
-    int max_total_tokens = 0;        // the sequence ends at this length
-    int num_computed_tokens = 0;     // leading tokens that are in the KV cache
-    std::vector<int> block_table{};  // block i holds tokens [i * block_size, (i + 1) * block_size)
+    int max_total_tokens = 0;     // the sequence ends at this length
+    int num_computed_tokens = 0;  // leading tokens that are in the KV cache
+    imbrex::engine::block_table block_table{};
     std::vector<int> eos_tokens{};
     sampling_params sampling{};
     int priority = 0;

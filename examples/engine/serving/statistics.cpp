@@ -48,7 +48,8 @@ void statistics::step_ends(const step_statistics& figures) {
     sums_.computed_tokens += figures.tokens;
     sums_.batch_mean += figures.sequences;
     sums_.batch_max = std::max(sums_.batch_max, figures.sequences);
-    const double held = ratio(figures.used_blocks, figures.blocks);
+    const double held = ratio(static_cast<double>(figures.used_bytes), static_cast<double>(figures.cache_bytes));
+    sums_.kv_cache_bytes_max = std::max(sums_.kv_cache_bytes_max, figures.used_bytes);
     sums_.kv_cache_usage_mean += held;
     sums_.kv_cache_usage_max = std::max(sums_.kv_cache_usage_max, held);
 }
@@ -95,6 +96,7 @@ std::string statistics_summary::json() const {
     add("batch_max", batch_max);
     add("kv_cache_usage_mean", kv_cache_usage_mean);
     add("kv_cache_usage_max", kv_cache_usage_max);
+    add("kv_cache_bytes_max", static_cast<double>(kv_cache_bytes_max));
     add("prefix_cache_hit_rate", prefix_cache_hit_rate);
     add("preemptions", static_cast<double>(preemptions));
     return all + "}";
@@ -116,8 +118,9 @@ std::string statistics_summary::text() const {
     line("computed        %lld tokens, %.1f a second, in %.2f s\n", count(computed_tokens), computed_per_second,
          busy_seconds);
     line("batch           %.1f sequences on average, %d at most, %lld steps\n", batch_mean, batch_max, count(steps));
-    line("cache           %.1f %% held on average, %.1f %% at most; %.1f %% of tokens found\n",
-         kv_cache_usage_mean * 100, kv_cache_usage_max * 100, prefix_cache_hit_rate * 100);
+    line("cache           %.1f %% held on average, %.1f %% at most (%.1f MB); %.1f %% of tokens found\n",
+         kv_cache_usage_mean * 100, kv_cache_usage_max * 100, static_cast<double>(kv_cache_bytes_max) / 1e6,
+         prefix_cache_hit_rate * 100);
     line("preemptions     %lld\n", count(preemptions));
     return all;
 }

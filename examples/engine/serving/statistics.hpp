@@ -23,7 +23,8 @@ struct statistics_summary {
     double generated_per_second = 0, computed_per_second = 0;  // per busy second
     double batch_mean = 0;                                     // sequences per step
     int batch_max = 0;
-    double kv_cache_usage_mean = 0, kv_cache_usage_max = 0;  // fraction of blocks held, 0 to 1
+    double kv_cache_usage_mean = 0, kv_cache_usage_max = 0;  // fraction of bytes held, 0 to 1
+    std::int64_t kv_cache_bytes_max = 0;                     // held
     double prefix_cache_hit_rate = 0;                        // fraction of initial tokens found in the cache
     std::int64_t preemptions = 0;
 
@@ -34,7 +35,7 @@ struct statistics_summary {
 struct step_statistics {
     int sequences = 0;
     int tokens = 0;
-    int used_blocks = 0, blocks = 1;
+    std::int64_t used_bytes = 0, cache_bytes = 1;                        // of the KV cache
     std::int64_t prompt_tokens = 0, cached_tokens = 0, preemptions = 0;  // since the start
 };
 

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <imbrex/core/error.hpp>
-#include <limits>
 #include <utility>
+
+#include "engine/model/kv_cache_layout.hpp"
 
 #include "engine/model/weight_mixture.hpp"
 
@@ -30,15 +31,7 @@ runner_options runner_options_of(const model_files& files, const engine_options&
                           .max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens),
                           .context = context,
                           .batch_invariant = options.batch_invariant && options.where == world::device};
-    const std::int64_t bytes = kv_block_bytes(files.config, result);
-    // One spare block per sequence: a new sequence allocates before a finished one frees.
-    const std::int64_t of_sequence = (context + result.block_size - 1) / result.block_size + 1;
-    std::int64_t blocks = std::min<std::int64_t>(of_sequence * result.max_num_seqs, std::numeric_limits<int>::max());
-    if (options.kv_cache_bytes > 0) blocks = std::min(blocks, options.kv_cache_bytes / bytes);
-    require(blocks >= 1, "memory: ", options.kv_cache_bytes, " bytes; a block of ", result.block_size,
-            " tokens of this model's cache takes ", bytes);
-    result.num_kv_blocks = static_cast<int>(blocks);
-    return result;
+    return with_kv_blocks(files.config, result, options.kv_cache_bytes);
 }
 
 std::unique_ptr<runner> load_runner(model_files& files, runner_options& options, const loading_progress& progress) {
@@ -69,7 +62,7 @@ text_engine::text_engine(model_files files, const engine_options& options, const
       context_(context_of(files_, options)),
       runner_options_(runner_options_of(files_, options, context_)),
       runner_(load_runner(files_, runner_options_, progress)),
-      engine_(*runner_, block_manager(runner_options_.num_kv_blocks, runner_options_.block_size),
+      engine_(*runner_, block_manager(kv_cache_groups(files_.config, runner_options_), runner_options_.block_size),
               {.context = context_,
                .max_num_batched_tokens = runner_options_.max_num_batched_tokens,
                .max_num_seqs = runner_options_.max_num_seqs,
@@ -129,8 +122,7 @@ std::vector<text_event> text_engine::step() {
 }
 
 int text_engine::max_sequence_length() const {
-    const std::int64_t cache = std::int64_t{runner_options_.num_kv_blocks} * runner_options_.block_size + 1;
-    return static_cast<int>(std::min<std::int64_t>(context_, cache));
+    return static_cast<int>(std::min<std::int64_t>(context_, engine_.blocks().max_sequence_tokens()));
 }
 
 }  // namespace imbrex::engine

@@ -2,6 +2,7 @@
 // prefix cache hits or on recomputation after preemption, for all weight formats.
 #include "engine/model/batch_invariance.hpp"
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,10 +66,43 @@ TEST_CASE("Texts at temperature 1 do not depend on the batch, preemption or pref
             runner_options options = small_cache;
             options.weights = format;
             const auto with = make_runner(random_model(config, weight_type::bf16, seed), options);
-            check_texts_batch_invariant(*with, config.vocab_size, figures, seed);
+            check_texts_batch_invariant(*with, config, figures, seed);
         }
     }
     CHECK(figures.preemptions > 50);
+    CHECK(figures.prefix_cache_hit_rate > 0.1);
+}
+
+TEST_CASE("Texts with windows in some layers equal those of a full cache without prefix caching") {
+    // Of each layer; 0: all tokens.
+    const std::vector<std::vector<int>> windows{
+        {0, 5, 0, 5}, {19, 0, 19, 0}, {33, 33, 33, 33}, {16, 0, 40, 16}, {0, 1, 17, 0}};
+    constexpr int budget = 48, requests = 16;
+    served_figures figures;
+    for (unsigned seed = 0; seed < windows.size(); ++seed) {
+        CAPTURE(seed);
+        model_config config = wide_config(model_family::qwen3);
+        config.layers = 4;
+        config.attention_layers.resize(4);
+        for (std::size_t i = 0; i < 4; ++i) config.attention_layers[i].window = windows[seed][i];
+        const model_files files = random_model(config, weight_type::bf16, seed);
+        runner_options small = small_cache, full = small_cache;
+        small.num_window_kv_blocks = 7;  // 9 in the other layers
+        const auto texts = [&](const runner_options& options, std::vector<cache_group> groups, prefix_caching caching,
+                               int sequences) {
+            const auto with = make_runner(files, options);
+            return served_texts(*with, block_manager(std::move(groups), 16, caching), config.vocab_size, requests, seed,
+                                {.context = 150, .max_num_batched_tokens = budget, .max_num_seqs = sequences},
+                                sequences > 1 ? &figures : nullptr);
+        };
+        std::vector<cache_group> without_windows = kv_cache_groups(config, full);
+        CHECK(without_windows.size() == std::set<int>(windows[seed].begin(), windows[seed].end()).size());
+        for (cache_group& each : without_windows) each.window = 0;
+        const auto expected = texts(full, without_windows, prefix_caching::off, 1);
+        CHECK(texts(small, kv_cache_groups(config, small), prefix_caching::on, 8) == expected);
+        CHECK(texts(small, kv_cache_groups(config, small), prefix_caching::on, 3) == expected);
+    }
+    CHECK(figures.preemptions > 10);
     CHECK(figures.prefix_cache_hit_rate > 0.1);
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/kv_cache_layout.hpp"
 #include "engine/model/random_weights.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/model/runner_logits.hpp"
@@ -109,12 +110,12 @@ struct served_figures {
 };
 
 // The texts of `count` random requests.
-inline std::map<int, std::vector<int>> served_texts(runner& with, const runner_options& made_for, int vocabulary,
-                                                    int requests, unsigned seed, scheduler_options options,
+inline std::map<int, std::vector<int>> served_texts(runner& with, block_manager blocks, int vocabulary, int requests,
+                                                    unsigned seed, scheduler_options options,
                                                     served_figures* figures = nullptr) {
     std::mt19937 random(seed);
     const imbrex_test::random_below below(random);
-    engine<runner> serving(with, block_manager(made_for.num_kv_blocks), options);
+    engine<runner> serving(with, std::move(blocks), options);
     const std::vector<int> stem = random_tokens(50, vocabulary, seed);
     std::map<sequence_id, int> numbers;
     std::map<int, std::vector<int>> texts;
@@ -142,10 +143,10 @@ inline std::map<int, std::vector<int>> served_texts(runner& with, const runner_o
 
 inline constexpr runner_options small_cache{.num_kv_blocks = 9, .max_num_batched_tokens = 48, .max_num_seqs = 8};
 
-inline void check_texts_batch_invariant(runner& with, int vocabulary, served_figures& figures, unsigned seed,
-                                        batches allowed = batches::mixed) {
+inline void check_texts_batch_invariant(runner& with, const model_config& config, served_figures& figures,
+                                        unsigned seed, batches allowed = batches::mixed) {
     const auto texts = [&](int budget, int sequences) {
-        return served_texts(with, small_cache, vocabulary, 16, seed,
+        return served_texts(with, block_manager(kv_cache_groups(config, small_cache)), config.vocab_size, 16, seed,
                             {.context = 150,
                              .max_num_batched_tokens = budget,
                              .max_num_seqs = sequences,

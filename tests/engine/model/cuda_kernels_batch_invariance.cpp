@@ -59,7 +59,7 @@ TEST_CASE("Invariant GPU model in the host world: texts independent of the batch
         const model_config config = tile_config(static_cast<model_family>(seed));
         const model_files files = random_model(config, weight_type::bf16, seed);
         const auto with = make_cuda_kernels_runner_on_host(files, invariant(small_cache, weight_format::bf16));
-        check_texts_batch_invariant(*with, config.vocab_size, figures, seed, batches::of_one_kind);
+        check_texts_batch_invariant(*with, config, figures, seed, batches::of_one_kind);
     }
     CHECK(figures.preemptions > 5);
     CHECK(figures.prefix_cache_hit_rate > 0.1);

@@ -39,7 +39,9 @@ class side_by_side {
         expected_.push_back(reference_logits(files_.config, files_.weights, sequences_.back()->tokens));
         computed_.push_back(0);
     }
-    void move(std::size_t number, std::vector<int> blocks) { sequences_[number]->block_table = std::move(blocks); }
+    void move(std::size_t number, std::vector<int> blocks) {
+        sequences_[number]->block_table.groups.assign(most_cache_groups, blocks);
+    }
 
     // Computes the next tokens of some sequences and returns the error of their logits.
     double distance_of(const std::map<std::size_t, int>& counts, std::vector<block_copy> copies = {}) {

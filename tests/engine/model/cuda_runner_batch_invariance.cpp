@@ -167,7 +167,7 @@ TEST_CASE("On a GPU: an invariant engine's texts are independent of batch and pr
         const model_config config = device_config(static_cast<model_family>(seed % 3), seed % 2 == 0 ? 64 : 128);
         const model_files files = random_model(config, weight_type::bf16, seed);
         const auto with = batch_invariant_on_cuda(files, small_cache);
-        check_texts_batch_invariant(*with, config.vocab_size, figures, seed, batches::of_one_kind);
+        check_texts_batch_invariant(*with, config, figures, seed, batches::of_one_kind);
     }
     CHECK(figures.preemptions > 20);
     CHECK(figures.prefix_cache_hit_rate > 0.1);

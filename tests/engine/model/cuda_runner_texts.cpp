@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/golden_tales.hpp"
+#include "engine/model/kv_cache_layout.hpp"
 #include "engine/model/on_cuda.hpp"
 #include "engine/model/random_weights.hpp"
 #include "engine/model/reference_model.hpp"
@@ -143,7 +144,7 @@ TEST_CASE("On a GPU: a small KV cache serves many requests with preemption, canc
         config.head_dim = seed == 3 ? 16 : seed == 2 ? 128 : 64;
         const model_files files = random_model(config, weight_type::bf16, seed);
         const auto with = runner_on_cuda(files, {.num_kv_blocks = 12, .max_num_batched_tokens = 40, .max_num_seqs = 6});
-        engine<runner> serving(*with, block_manager(12),
+        engine<runner> serving(*with, block_manager(kv_cache_groups(config, {.num_kv_blocks = 12})),
                                {.context = 150, .max_num_batched_tokens = 40, .max_num_seqs = 6});
         const std::vector<int> stem = random_tokens(50, config.vocab_size, seed);
         std::map<sequence_id, std::vector<int>> texts;
@@ -176,7 +177,7 @@ TEST_CASE("On a GPU: a small KV cache serves many requests with preemption, canc
                 CHECK(could_be_best(expected[at - 1], tokens[at], margin_of_rounding(expected[at - 1])));
             }
         }
-        CHECK(serving.blocks().num_used_blocks() == 0);
+        CHECK(serving.blocks().used_bytes() == 0);
         preemptions += serving.summary().preemptions;
         cancelled += serving.summary().cancelled;
         prefix_cache_hit_rate = std::max(prefix_cache_hit_rate, serving.summary().prefix_cache_hit_rate);

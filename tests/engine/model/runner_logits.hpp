@@ -29,14 +29,24 @@ inline std::unique_ptr<runner> runner_of(const model_files& files, weight_format
                                .max_num_seqs = 8});
 }
 
-// A greedy sequence with these tokens and blocks.
-inline std::shared_ptr<sequence> sequence_in(std::vector<int> tokens, std::vector<int> blocks) {
+// Of the models in the tests.
+inline constexpr std::size_t most_cache_groups = 3;
+
+// A greedy sequence with these tokens and blocks, the same in all cache groups.
+inline std::shared_ptr<sequence> sequence_in(std::vector<int> tokens, const std::vector<int>& blocks) {
     auto made = std::make_shared<sequence>();
     made->num_prompt_tokens = static_cast<int>(tokens.size());
     made->tokens = std::move(tokens);
-    made->block_table = std::move(blocks);
+    made->block_table.groups.assign(most_cache_groups, blocks);
     made->sampling.temperature = 0;
     return made;
+}
+
+inline std::vector<block_copy> copies_in_all_groups(int from, int to) {
+    std::vector<block_copy> copies;
+    for (int group = 0; group < static_cast<int>(most_cache_groups); ++group)
+        copies.push_back({.from = from, .to = to, .group = group});
+    return copies;
 }
 
 inline std::vector<int> blocks_from(int first, int count) {

@@ -66,7 +66,7 @@ std::map<sequence_id, outcome> run_to_end(Engine& all) {
             ++it.tokens;
         }
     }
-    CHECK(all.blocks().num_used_blocks() == 0);
+    CHECK(all.blocks().used_bytes() == 0);
     return outcomes;
 }
 

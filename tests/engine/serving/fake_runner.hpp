@@ -1,7 +1,7 @@
-// A runner without a model, for scheduler tests. Its KV cache holds a number per token, made from the token and the
-// previous number; the next token is made from all numbers, read through the block table. A wrong block, a missing copy
-// or a premature cache hit changes the text. With separate kinds, batches of prompts make other numbers than batches of
-// generated tokens.
+// A runner without a model, for scheduler tests. Its KV cache holds a number per token and cache group, made from the
+// token and the numbers of the visible tokens before it; the next token is made from all visible numbers. They are read
+// through the block tables, so that a wrong block, a missing copy, a premature cache hit or a block that was freed too
+// early changes the text. With separate kinds, batches of prompts make other numbers than batches of generated tokens.
 #pragma once
 
 #include "engine/serving/batch.hpp"
@@ -42,16 +42,51 @@ inline std::uint64_t seed_of(int token, bool other_kind) {
     return static_cast<std::uint64_t>(token) + (other_kind ? std::uint64_t{1} << 40 : 0);
 }
 
-// The continuation of these tokens alone; from a given position on, tokens count as generated.
+// The numbers of a sequence in one cache group.
+class visible_numbers {
+  public:
+    explicit visible_numbers(int window) : window_(window) {}
+
+    // The number of the next token, from those that it sees.
+    std::uint64_t next(std::uint64_t seed) const {
+        if (window_ == 0) return mixed(numbers_.empty() ? 0 : numbers_.back(), seed);
+        return mixed(sum(window_ - 1), seed);
+    }
+    void push(std::uint64_t number) {
+        numbers_.push_back(number);
+        all_ = mixed(all_, number);
+    }
+    // Of what the last token sees.
+    std::uint64_t last_sum() const { return window_ == 0 ? all_ : sum(window_); }
+
+  private:
+    std::uint64_t sum(int last) const {
+        std::uint64_t found = 0;
+        for (auto i = numbers_.size() - std::min(numbers_.size(), static_cast<std::size_t>(last)); i < numbers_.size();
+             ++i)
+            found = mixed(found, numbers_[i]);
+        return found;
+    }
+
+    int window_;
+    std::uint64_t all_ = 0;
+    std::vector<std::uint64_t> numbers_;
+};
+
+// The continuation of these tokens alone, with cache groups of these windows; from a given position on, tokens count as
+// generated.
 inline std::vector<int> text_alone(std::vector<int> tokens, std::uint64_t seed, int vocabulary, int max_total_tokens,
-                                   std::span<const int> eos_tokens, int other_kind_from = INT_MAX) {
-    std::uint64_t number = 0, all = 0;
+                                   std::span<const int> eos_tokens, int other_kind_from = INT_MAX,
+                                   const std::vector<int>& windows = {0}) {
+    std::vector<visible_numbers> groups(windows.begin(), windows.end());
     std::size_t seen = 0;
     while (static_cast<int>(tokens.size()) < max_total_tokens) {
         for (; seen < tokens.size(); ++seen) {
-            number = mixed(number, seed_of(tokens[seen], static_cast<int>(seen) >= other_kind_from));
-            all = mixed(all, number);
+            for (visible_numbers& each : groups)
+                each.push(each.next(seed_of(tokens[seen], static_cast<int>(seen) >= other_kind_from)));
         }
+        std::uint64_t all = 0;
+        for (const visible_numbers& each : groups) all = mixed(all, each.last_sum());
         tokens.push_back(token_from(all, seed, vocabulary));
         if (std::ranges::find(eos_tokens, tokens.back()) != eos_tokens.end()) break;
     }
@@ -60,64 +95,80 @@ inline std::vector<int> text_alone(std::vector<int> tokens, std::uint64_t seed, 
 
 class fake_runner {
   public:
+    fake_runner(const std::vector<cache_group>& groups, int block_size, int vocabulary, bool kinds_differ = false)
+        : block_size_(block_size), vocabulary_(vocabulary), kinds_differ_(kinds_differ) {
+        for (const cache_group& each : groups) {
+            windows_.push_back(each.window);
+            caches_.emplace_back(static_cast<std::size_t>(each.blocks * block_size), 0xdead);
+        }
+    }
     fake_runner(int blocks, int block_size, int vocabulary, bool kinds_differ = false)
-        : block_size_(block_size),
-          vocabulary_(vocabulary),
-          kinds_differ_(kinds_differ),
-          cache_(static_cast<std::size_t>(blocks * block_size), 0xdead) {}
+        : fake_runner(std::vector{cache_group{.blocks = blocks}}, block_size, vocabulary, kinds_differ) {}
 
     std::vector<int> run(const batch& work) {
-        const packed_batch packed = pack_batch(work, block_size_);
         const bool generated = kinds_differ_ && work.generated() > 0;
         if (generated && work.generated() != static_cast<int>(work.entries.size())) FAIL("a batch has both kinds");
-        std::vector<std::pair<std::size_t, std::uint64_t>> written;  // visible only after the batch
-        for (const block_copy& copy : work.copies) {
-            for (int row = 0; row < block_size_; ++row)
-                written.emplace_back(place(copy.to, row), cache_[place(copy.from, row)]);
-        }
-        store(written);
+        const packed_batch packed = pack_batch(work, block_size_, static_cast<int>(caches_.size()));
+        std::vector<std::uint64_t> sums(work.entries.size());
+        for (std::size_t group = 0; group < caches_.size(); ++group) run_group(group, work, packed, generated, sums);
         std::vector<int> tokens;
-        std::size_t sampled = 0;
-        for (std::size_t i = 0; i < packed.seqused_k.size(); ++i) {
-            const int start = packed.cu_seqlens_q[i];
-            const int count = packed.cu_seqlens_q[i + 1] - start;
-            const int first = packed.seqused_k[i] - count;
-            std::vector<std::uint64_t> numbers;  // of the complete sequence
-            for (int position = 0; position < packed.seqused_k[i]; ++position) {
-                const std::size_t block = i * static_cast<std::size_t>(packed.max_blocks_per_seq) +
-                                          static_cast<std::size_t>(position / block_size_);
-                const std::size_t cell = place(packed.block_tables[block], position % block_size_);
-                if (position < first) {
-                    numbers.push_back(cache_[cell]);
-                    continue;
-                }
-                const int token = packed.input_ids[static_cast<std::size_t>(start + position - first)];
-                numbers.push_back(mixed(position == 0 ? 0 : numbers.back(), seed_of(token, generated)));
-                written.emplace_back(cell, numbers.back());
-            }
+        for (std::size_t i = 0; i < work.entries.size(); ++i) {
             if (!work.entries[i].samples) continue;
-            if (packed.logits_indices[sampled++] != packed.cu_seqlens_q[i + 1] - 1) FAIL("the wrong row is sampled");
-            std::uint64_t all = 0;
-            for (const std::uint64_t number : numbers) all = mixed(all, number);
-            tokens.push_back(token_from(all, work.entries[i].sequence->sampling.seed, vocabulary_));
+            if (packed.logits_indices[tokens.size()] != packed.cu_seqlens_q[i + 1] - 1)
+                FAIL("the wrong row is sampled");
+            tokens.push_back(token_from(sums[i], work.entries[i].sequence->sampling.seed, vocabulary_));
         }
-        store(written);
         return tokens;
     }
 
   private:
-    void store(std::vector<std::pair<std::size_t, std::uint64_t>>& written) {
+    using writes = std::vector<std::pair<std::size_t, std::uint64_t>>;  // visible only after the batch
+
+    void run_group(std::size_t group, const batch& work, const packed_batch& packed, bool generated,
+                   std::vector<std::uint64_t>& sums) {
+        std::vector<std::uint64_t>& cache = caches_[group];
+        writes written;
+        for (const block_copy& copy : work.copies) {
+            for (int row = 0; row < block_size_ && static_cast<std::size_t>(copy.group) == group; ++row)
+                written.emplace_back(place(copy.to, row), cache[place(copy.from, row)]);
+        }
+        store(cache, written);
+        for (std::size_t i = 0; i < packed.seqused_k.size(); ++i) {
+            const int start = packed.cu_seqlens_q[i];
+            const int first = packed.seqused_k[i] - (packed.cu_seqlens_q[i + 1] - start);
+            const auto cell = [&](int position) {
+                const std::size_t table =
+                    (group * packed.seqused_k.size() + i) * static_cast<std::size_t>(packed.max_blocks_per_seq);
+                return place(packed.block_tables[table + static_cast<std::size_t>(position / block_size_)],
+                             position % block_size_);
+            };
+            visible_numbers numbers(windows_[group]);
+            const int behind = windows_[group] == 0 ? 0 : std::max(first - windows_[group] + 1, 0);
+            for (int position = behind; position < first; ++position) numbers.push(cache[cell(position)]);
+            for (int position = first; position < packed.seqused_k[i]; ++position) {
+                const int token = packed.input_ids[static_cast<std::size_t>(start + position - first)];
+                const std::uint64_t number = numbers.next(seed_of(token, generated));
+                numbers.push(number);
+                written.emplace_back(cell(position), number);
+            }
+            sums[i] = mixed(sums[i], numbers.last_sum());
+        }
+        store(cache, written);
+    }
+
+    static void store(std::vector<std::uint64_t>& cache, writes& written) {
         std::ranges::sort(written);
         const auto same_place = [](const auto& a, const auto& b) { return a.first == b.first; };
         if (std::ranges::adjacent_find(written, same_place) != written.end()) FAIL("a place is written twice");
-        for (const auto& [cell, number] : written) cache_[cell] = number;
+        for (const auto& [cell, number] : written) cache[cell] = number;
         written.clear();
     }
     std::size_t place(int block, int row) const { return static_cast<std::size_t>(block * block_size_ + row); }
 
     int block_size_, vocabulary_;
     bool kinds_differ_;
-    std::vector<std::uint64_t> cache_;
+    std::vector<int> windows_;
+    std::vector<std::vector<std::uint64_t>> caches_;  // of each group
 };
 
 }  // namespace imbrex::engine::test

@@ -24,7 +24,7 @@ class table_runner : public runner {
             CHECK(entry.first == computed_ % entry.sequence->length());
             computed_ = entry.first + entry.count;
             tokens_ += entry.count;
-            CHECK(static_cast<int>(entry.sequence->block_table.size()) * 4 >= entry.sequence->length());
+            CHECK(static_cast<int>(entry.sequence->block_table.groups[0].size()) * 4 >= entry.sequence->length());
             if (!entry.samples) continue;
             const int token = entry.sequence->tokens[static_cast<std::size_t>(computed_ - 1)];
             for (int i = 0; i < vocab_size; ++i) logits_.push_back(static_cast<float>(i * (token + 1)));

@@ -58,7 +58,7 @@ struct server {
             REQUIRE(steps < 1000);
             REQUIRE(step() != "");
         }
-        CHECK(plan.blocks().num_used_blocks() == 0);
+        CHECK(plan.blocks().used_bytes() == 0);
     }
 
     // The continuation of this prompt alone.
@@ -91,7 +91,7 @@ TEST_CASE("Computes a prompt, then one token per step") {
     CHECK(all.step() == "");
     CHECK(all.given[id] == server::alone(counting(6), 3));
     CHECK(all.reasons[id] == finish_reason::length);
-    CHECK(all.plan.blocks().num_used_blocks() == 0);
+    CHECK(all.plan.blocks().used_bytes() == 0);
 }
 
 TEST_CASE("An EOS token ends the text and is returned") {
@@ -264,7 +264,7 @@ TEST_CASE("The last in order waits with its blocks until others are freed") {
     CHECK(all.step() == "0: 10+1*, 1: 0+2*");
     CHECK(all.step() == "0: 11+1*, 1: 2+1*");
     CHECK(all.step() == "0: 12+1*, 1: 3+1*");
-    CHECK(all.plan.blocks().num_free_blocks() == 0);
+    CHECK(all.plan.blocks().pool(0).num_free() == 0);
     CHECK(all.step() == "0: 13+1*");
     CHECK(all.step() == "1: 4+1*");
     CHECK(all.plan.counts().preemptions == 0);
@@ -286,13 +286,13 @@ TEST_CASE("Cancels a sequence at any time and frees its blocks") {
     CHECK(all.plan.cancel(0));  // in the batch, half of its prompt computed
     CHECK(work.entries[0].sequence->state == sequence_state::cancelled);
     CHECK(work.entries[0].sequence->reason == finish_reason::cancelled);
-    CHECK(work.entries[0].sequence->block_table.size() == 3);  // kept while the batch may write them
+    CHECK(work.entries[0].sequence->block_table.groups[0].size() == 3);  // kept while the batch may write them
     all.finish(work);
     CHECK(all.given.count(0) == 0);
     CHECK(all.step() == "1: 0+4*");
     CHECK(all.plan.cancel(1));  // running
     CHECK(all.plan.idle());
-    CHECK(all.plan.blocks().num_used_blocks() == 0);
+    CHECK(all.plan.blocks().used_bytes() == 0);
 }
 
 TEST_CASE("Drops a token of a sequence cancelled during the step") {
@@ -320,16 +320,16 @@ TEST_CASE("Samples share the prompt: computed once, last block copied for each")
     const batch work = all.plan.schedule();
     CHECK(work.copies.size() == 2);
     CHECK(work.tokens() == 3);
-    const auto& first = work.entries[0].sequence->block_table;
+    const auto& first = work.entries[0].sequence->block_table.groups[0];
     for (int i = 1; i < 3; ++i) {
-        const auto& blocks = work.entries[static_cast<std::size_t>(i)].sequence->block_table;
+        const auto& blocks = work.entries[static_cast<std::size_t>(i)].sequence->block_table.groups[0];
         CHECK(blocks[0] == first[0]);
         CHECK(blocks[1] == first[1]);
         CHECK(blocks[2] != first[2]);
         CHECK(work.copies[static_cast<std::size_t>(i - 1)].from == first[2]);
         CHECK(work.copies[static_cast<std::size_t>(i - 1)].to == blocks[2]);
     }
-    CHECK(all.plan.blocks().ref_count(first[0]) == 3);
+    CHECK(all.plan.blocks().pool(0).ref_count(first[0]) == 3);
     all.finish(work);
     all.run_to_end();
     for (int i = 0; i < 3; ++i)
@@ -425,7 +425,7 @@ TEST_CASE("Recomputes all sequences after an abandoned batch") {
     const batch work = all.plan.schedule();
     CHECK(work.copies.size() == 2);
     all.plan.abandon(work);
-    CHECK(all.plan.blocks().num_used_blocks() == 0);
+    CHECK(all.plan.blocks().used_bytes() == 0);
     CHECK(all.plan.waiting() == 3);
     all.run_to_end();
     for (int i = 0; i < 3; ++i) CHECK(all.given[i] == server::alone(counting(10), 5, static_cast<std::uint64_t>(i)));
@@ -445,8 +445,12 @@ TEST_CASE("A batch finishes once, with one token per sampling entry") {
 }
 
 TEST_CASE("Packs a batch into arrays") {
-    const auto long_one = std::make_shared<sequence>(sequence{.tokens = counting(9), .block_table = {5, 3, 8, 1}});
-    const auto short_one = std::make_shared<sequence>(sequence{.tokens = {20, 21}, .block_table = {7}});
+    const auto sequence_of = [](std::vector<int> tokens, std::vector<std::vector<int>> blocks) {
+        return std::make_shared<sequence>(
+            sequence{.tokens = std::move(tokens), .block_table = {.groups = std::move(blocks)}});
+    };
+    const auto long_one = sequence_of(counting(9), {{5, 3, 8, 1}, {no_block, 6, 2}});
+    const auto short_one = sequence_of({20, 21}, {{7}, {4}});
     const batch work{.copies = {},
                      .entries = {{.sequence = long_one, .first = 4, .count = 5, .samples = true},
                                  {.sequence = short_one, .first = 0, .count = 1, .samples = false},
@@ -460,6 +464,8 @@ TEST_CASE("Packs a batch into arrays") {
     CHECK(packed.logits_indices == std::vector{4, 6});
     CHECK(work.tokens() == 7);
     CHECK(work.samples() == 2);
+    CHECK(pack_batch(work, 4, 2).block_tables ==
+          std::vector{5, 3, 8, 0, 7, 0, 0, 0, 7, 0, 0, 0, 0, 6, 2, 0, 4, 0, 0, 0, 4, 0, 0, 0});
 }
 
 TEST_CASE("Rounds max_blocks_per_seq to few values") {

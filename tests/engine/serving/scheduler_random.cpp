@@ -1,5 +1,5 @@
-// Thousands of random histories: small block pools, shared prefixes, forks, cancellation, priorities, preemption,
-// failing batches. Every sequence gets the tokens that it gets alone, invariants hold after each step, and all blocks
+// Thousands of random histories: small block pools, cache groups with and without windows, shared prefixes, forks,
+// cancellation, priorities, preemption, failing batches. Every sequence gets the tokens that it gets alone, invariants hold after each step, and all blocks
 // are free at the end.
 #include "engine/serving/scheduler.hpp"
 
@@ -33,7 +33,8 @@ std::uint64_t weak_hash(std::uint64_t parent, std::span<const int> tokens) {
 // Events over all histories; each must occur, or the test covers nothing.
 struct events_met {
     std::int64_t steps = 0, tokens = 0, preemptions = 0, copies = 0, cached = 0, shared = 0, forks = 0, cancels = 0,
-                 in_flight = 0, refusals = 0, failures = 0, stalls = 0, ends = 0;
+                 in_flight = 0, refusals = 0, failures = 0, stalls = 0, ends = 0, behind_windows = 0,
+                 cached_behind_windows = 0;
 };
 
 struct expected_text {
@@ -47,14 +48,15 @@ class history {
         : random_(seed),
           met_(met),
           block_size_(below(8) == 0 ? 16 : 1 + below(6)),
-          count_(2 + below(30)),
           vocabulary_(2 + below(30)),
           kinds_apart_(seed % 4 == 3),
           options_(random_options()),
-          plan_(block_manager{count_, block_size_, below(6) == 0 ? prefix_caching::off : prefix_caching::on,
+          groups_(random_groups()),
+          plan_(block_manager{groups_, block_size_, below(6) == 0 ? prefix_caching::off : prefix_caching::on,
                               random_hash()},
                 options_),
-          runner_(count_, block_size_, vocabulary_, kinds_apart_) {
+          runner_(groups_, block_size_, vocabulary_, kinds_apart_) {
+        for (const cache_group& each : groups_) windows_.push_back(each.window);
         for (std::vector<int>& stem : stems_) stem = random_tokens(40);
     }
 
@@ -75,7 +77,7 @@ class history {
             step();
         }
         expect(expected_.empty(), "all have ended");
-        expect(plan_.blocks().num_used_blocks() == 0, "all blocks are free");
+        expect(plan_.blocks().used_bytes() == 0, "all blocks are free");
         met_.preemptions += plan_.counts().preemptions;
         met_.copies += plan_.counts().copies;
         met_.cached += plan_.counts().cached_tokens;
@@ -97,7 +99,27 @@ class history {
                 .separate_prefill = kinds_apart_};
     }
 
-    block_manager::hash_function random_hash() {
+    // All tokens; a window; both; two windows.
+    std::vector<cache_group> random_groups() {
+        const int kind = below(8);
+        std::vector<cache_group> groups;
+        if (kind != 4) groups.push_back({.blocks = 2 + below(30)});
+        for (int i = 0; i < (kind < 4 ? 0 : kind < 7 ? 1 : 2); ++i)
+            groups.push_back({.blocks = 2 + below(30), .window = 1 + below(below(2) == 0 ? 6 : 30)});
+        return groups;
+    }
+
+    // The longest sequence: a window needs blocks for one more token than it has, in any position.
+    int room() const {
+        int most = options_.context;
+        for (const cache_group& each : groups_) {
+            if (each.window > 0 && each.blocks > (each.window + block_size_ - 1) / block_size_) continue;
+            most = std::min(most, each.blocks * block_size_ + 1);
+        }
+        return most;
+    }
+
+    prefix_tree::hash_function random_hash() {
         const int kind = below(4);
         return kind == 0 ? one_hash : kind == 1 ? weak_hash : chain_hash;
     }
@@ -127,7 +149,7 @@ class history {
 
     void add() {
         const std::vector<int>& stem = stems_[static_cast<std::size_t>(below(2))];
-        const int room = std::min(options_.context, count_ * block_size_ + 1);
+        const int room = this->room();
         request wanted{.prompt = {stem.begin(), stem.begin() + below(std::min(40, room))},
                        .max_new_tokens = below(5) == 0 ? 0 : 1 + below(room),
                        .eos_tokens = {},
@@ -145,9 +167,9 @@ class history {
         const int most = wanted.max_new_tokens == 0 ? room : prompt + wanted.max_new_tokens;
         std::uint64_t seed = wanted.sampling.seed;
         for (const sequence_id id : plan_.add(wanted)) {
-            expected_[id] = {
-                text_alone(wanted.prompt, seed++, vocabulary_, most, wanted.eos_tokens, other_kind_from(prompt)),
-                wanted.prompt.size()};
+            expected_[id] = {text_alone(wanted.prompt, seed++, vocabulary_, most, wanted.eos_tokens,
+                                        other_kind_from(prompt), windows_),
+                             wanted.prompt.size()};
         }
     }
 
@@ -157,7 +179,7 @@ class history {
         const auto seed = static_cast<std::uint64_t>(below(4));
         const sequence_id id = plan_.fork(parent, seed);
         expected_[id] = {text_alone(from.tokens, seed, vocabulary_, from.max_total_tokens, from.eos_tokens,
-                                    other_kind_from(from.num_prompt_tokens)),
+                                    other_kind_from(from.num_prompt_tokens), windows_),
                          from.tokens.size()};
         ++met_.forks;
     }
@@ -176,7 +198,7 @@ class history {
         const bool fails = disturbed_ && below(50) == 0;
         disturb_in_flight();
         for (const batch_entry& entry : work.entries) {
-            expect(static_cast<int>(entry.sequence->block_table.size()) * block_size_ >= entry.first + entry.count,
+            expect(plan_.blocks().capacity(entry.sequence->block_table) >= entry.first + entry.count,
                    "what is in a batch keeps its blocks, even if it has ended");
         }
         const std::vector<int> tokens = fails ? std::vector<int>{} : runner_.run(work);
@@ -234,19 +256,17 @@ class history {
                    "an entry goes on where its sequence is");
             expect(entry.samples == (entry.first + entry.count == it.length()),
                    "a token is sampled where all are computed");
-            for (int i = entry.first / block_size_; i <= (entry.first + entry.count - 1) / block_size_; ++i) {
-                const int block = it.block_table[static_cast<std::size_t>(i)];
-                const auto copied = std::ranges::count(work.copies, block, &block_copy::from);
-                expect(plan_.blocks().ref_count(block) == 1 + copied,
-                       "a block that is written has one holder, besides copies of it");
-                expect(!plan_.blocks().is_cached(block), "a written block is not in the prefix cache");
-            }
+            for (int group = 0; group < plan_.blocks().num_groups(); ++group)
+                check_written_blocks(group, it, entry, work.copies);
         }
         for (const block_copy& copy : work.copies) {
-            expect(std::ranges::count(work.copies, copy.to, &block_copy::to) == 1,
-                   "a block is the destination of one copy");
-            expect(std::ranges::count(work.copies, copy.to, &block_copy::from) == 0,
-                   "a block copied to is copied from nowhere");
+            const auto count_of = [&](int block_copy::*place) {
+                return std::ranges::count_if(work.copies, [&](const block_copy& other) {
+                    return other.group == copy.group && other.*place == copy.to;
+                });
+            };
+            expect(count_of(&block_copy::to) == 1, "a block is the destination of one copy");
+            expect(count_of(&block_copy::from) == 0, "a block copied to is copied from nowhere");
         }
         if (kinds_apart_) return;  // prefill and decode batches alternate
         const std::vector<const sequence*> all = in_order();
@@ -255,42 +275,94 @@ class history {
             const auto entry = entries.find(it);
             if (entry != entries.end() && it->num_uncomputed_tokens() == entry->second->count) continue;
             if (it->num_uncomputed_tokens() == 1) {
-                expect(it == all.back() && plan_.blocks().num_free_blocks() == 0,
+                expect(it == all.back() && a_group_is_full(),
                        "decoding waits only for blocks, and only the last in order");
                 ++met_.stalls;
             } else {
-                expect(work.tokens() == options_.max_num_batched_tokens, "a prompt waits for the token budget only");
+                expect(work.tokens() == options_.max_num_batched_tokens || a_group_is_full(),
+                       "a prompt waits for the token budget, or for the blocks of a window");
             }
         }
     }
 
+    bool a_group_is_full() const {
+        for (int group = 0; group < plan_.blocks().num_groups(); ++group) {
+            if (plan_.blocks().pool(group).num_free() == 0) return true;
+        }
+        return false;
+    }
+
+    void check_written_blocks(int group, const sequence& it, const batch_entry& entry,
+                              const std::vector<block_copy>& copies) const {
+        const std::vector<int>& table = it.block_table.groups[static_cast<std::size_t>(group)];
+        for (int i = entry.first / block_size_; i <= (entry.first + entry.count - 1) / block_size_; ++i) {
+            const int block = table[static_cast<std::size_t>(i)];
+            const auto copied = std::ranges::count_if(
+                copies, [&](const block_copy& copy) { return copy.group == group && copy.from == block; });
+            expect(plan_.blocks().pool(group).ref_count(block) == 1 + copied,
+                   "a block that is written has one holder, besides copies of it");
+            expect(!plan_.blocks().is_cached(group, block), "a written block is not in the prefix cache");
+        }
+    }
+
     void check_references(const std::vector<block_copy>& copies) {
-        std::vector<int> references(static_cast<std::size_t>(count_));
-        const auto count = [&](int block) { met_.shared += ++references[static_cast<std::size_t>(block)] > 1; };
-        for (const block_copy& copy : copies) count(copy.from);
         for (const auto& [id, text] : expected_) {
             const sequence& it = *plan_.find(id);
             expect(it.state == sequence_state::running || (it.block_table.empty() && it.num_computed_tokens == 0),
                    "a waiting sequence holds no blocks");
-            expect(it.num_computed_tokens <= static_cast<int>(it.block_table.size()) * block_size_ &&
+            expect(it.num_computed_tokens <= plan_.blocks().capacity(it.block_table) &&
                        it.num_computed_tokens < it.length(),
                    "what is computed has blocks");
-            for (const int block : it.block_table) count(block);
+        }
+        for (int group = 0; group < plan_.blocks().num_groups(); ++group) check_references(group, copies);
+    }
+
+    void check_references(int group, const std::vector<block_copy>& copies) {
+        const block_pool& pool = plan_.blocks().pool(group);
+        std::vector<int> references(static_cast<std::size_t>(pool.count()));
+        const auto count = [&](int block) { met_.shared += ++references[static_cast<std::size_t>(block)] > 1; };
+        for (const block_copy& copy : copies) {
+            if (copy.group == group) count(copy.from);
+        }
+        for (const auto& [id, text] : expected_) {
+            const sequence& it = *plan_.find(id);
+            if (it.block_table.empty()) continue;
+            int held = 0;
+            for (const int block : it.block_table.groups[static_cast<std::size_t>(group)]) {
+                if (block == no_block) continue;
+                count(block);
+                ++held;
+            }
+            check_window(group, it, held);
         }
         int free = 0;
-        for (int i = 0; i < count_; ++i) {
-            expect(plan_.blocks().ref_count(i) == references[static_cast<std::size_t>(i)],
-                   "references are those of the tables");
-            free += plan_.blocks().ref_count(i) == 0;
+        for (int i = 0; i < pool.count(); ++i) {
+            expect(pool.ref_count(i) == references[static_cast<std::size_t>(i)], "references are those of the tables");
+            free += pool.ref_count(i) == 0;
+            met_.cached_behind_windows += pool.ref_count(i) == 0 &&
+                                          groups_[static_cast<std::size_t>(group)].window > 0 &&
+                                          plan_.blocks().is_cached(group, i);
         }
-        expect(plan_.blocks().num_free_blocks() == free, "blocks without references are free");
+        expect(pool.num_free() == free, "blocks without references are free");
+    }
+
+    // A sequence holds the tokens of its window, those that its batch computes, and no others.
+    void check_window(int group, const sequence& it, int held) {
+        const int window = groups_[static_cast<std::size_t>(group)].window;
+        const int all = static_cast<int>(it.block_table.groups[static_cast<std::size_t>(group)].size());
+        if (window == 0) return expect(held == all, "without a window all blocks are kept");
+        const int first = std::max(it.num_computed_tokens - window, 0) / block_size_;
+        expect(held == all - first, "blocks behind the window are freed, and no others");
+        met_.behind_windows += all - held;
     }
 
     std::mt19937 random_;
     events_met& met_;
-    int block_size_, count_, vocabulary_;
+    int block_size_, vocabulary_;
     bool kinds_apart_;  // separate_prefill; the runner distinguishes the kinds
     scheduler_options options_;
+    std::vector<cache_group> groups_;
+    std::vector<int> windows_;
     scheduler plan_;
     fake_runner runner_;
     std::vector<int> stems_[2];
@@ -309,9 +381,12 @@ TEST_CASE("Every sequence gets the text that it has alone, and all blocks are fr
     MESSAGE(met.steps, " steps, ", met.tokens, " tokens computed, ", met.cached, " found in the cache, ", met.shared,
             " shared blocks, ", met.copies, " copies, ", met.preemptions, " preemptions, ", met.stalls,
             " waits for a block, ", met.forks, " forks, ", met.cancels, " cancels, ", met.in_flight, " in flight, ",
-            met.refusals, " refusals, ", met.failures, " failed batches, ", met.ends, " end tokens");
-    for (const std::int64_t each : {met.tokens, met.cached, met.shared, met.copies, met.preemptions, met.stalls,
-                                    met.forks, met.cancels, met.in_flight, met.refusals, met.failures, met.ends}) {
+            met.refusals, " refusals, ", met.failures, " failed batches, ", met.ends, " end tokens, ",
+            met.behind_windows, " blocks behind windows, ", met.cached_behind_windows,
+            " free ones in the prefix cache");
+    for (const std::int64_t each :
+         {met.tokens, met.cached, met.shared, met.copies, met.preemptions, met.stalls, met.forks, met.cancels,
+          met.in_flight, met.refusals, met.failures, met.ends, met.behind_windows, met.cached_behind_windows}) {
         CHECK(each > 1000);
     }
 }

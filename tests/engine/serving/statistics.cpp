@@ -29,8 +29,8 @@ TEST_CASE("Computes times, rates and means of two steps") {
     all.token(2);  // 2 s
     all.step_ends({.sequences = 2,
                    .tokens = 30,
-                   .used_blocks = 4,
-                   .blocks = 8,
+                   .used_bytes = 4000000,
+                   .cache_bytes = 8000000,
                    .prompt_tokens = 28,
                    .cached_tokens = 0,
                    .preemptions = 0});
@@ -43,8 +43,8 @@ TEST_CASE("Computes times, rates and means of two steps") {
     all.ended(3, finish_reason::stop_string);
     all.step_ends({.sequences = 3,
                    .tokens = 10,
-                   .used_blocks = 8,
-                   .blocks = 8,
+                   .used_bytes = 8000000,
+                   .cache_bytes = 8000000,
                    .prompt_tokens = 40,
                    .cached_tokens = 10,
                    .preemptions = 1});
@@ -76,7 +76,7 @@ TEST_CASE("Computes times, rates and means of two steps") {
           "generated       4 tokens, 1.0 a second\n"
           "computed        40 tokens, 10.0 a second, in 4.00 s\n"
           "batch           2.5 sequences on average, 3 at most, 2 steps\n"
-          "cache           75.0 % held on average, 100.0 % at most; 25.0 % of tokens found\n"
+          "cache           75.0 % held on average, 100.0 % at most (8.0 MB); 25.0 % of tokens found\n"
           "preemptions     1\n");
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/loading/random_model.hpp"
+#include "engine/model/kv_cache_layout.hpp"
 #include "engine/support.hpp"
 
 namespace imbrex::engine::test {
@@ -72,7 +73,7 @@ TEST_CASE("Limits of context and KV cache") {
     const sequence_id id = model.submit("Hello", asking(0, 0));
     CHECK(run_to_end(model)[id].tokens.size() == 35);
 
-    const std::int64_t block = kv_block_bytes(model.config(), {});
+    const std::int64_t block = kv_cache_groups(model.config(), {})[0].block_bytes;
     text_engine small(tiny(), {.kv_cache_bytes = 2 * block + 1, .max_num_seqs = 1});
     CHECK(small.blocks() == 2);
     CHECK(small.max_sequence_length() == 33);
