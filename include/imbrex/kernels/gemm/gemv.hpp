@@ -152,6 +152,8 @@ struct gemv_kernel {
                                                       : detail::group_sums_of<Weights>() > 2 ||
                                                             (is_glu && detail::high_words_of<Weights>() > 1);
     static constexpr int min_blocks_per_sm = takes_whole_sm ? 1 : Shape.min_blocks_per_sm;
+    // A GLU, and the table of a code book, leave no registers for addresses.
+    static constexpr bool holds_addresses = !is_glu && !requires { requires Weights::has_code_book; };
     // Consecutive weight subtiles per step. (With a GLU there are registers for one only.)
     static constexpr int subtiles = !is_glu && Weights::block_k % (2 * block_k) == 0 ? 2 : 1;
     static_assert(
@@ -303,8 +305,8 @@ struct gemv_kernel {
         });
         if (Shape.pdl_launch_at_once || work.count == 0) pdl_launch_dependents(self);
         // Row addresses are computed while weight copies are in flight.
-        const auto rows = args.placement.template rows_of<Rows, block_k, !is_glu>(self, args.a, work.place.first_row,
-                                                                                  work.first_column());
+        const auto rows = args.placement.template rows_of<Rows, block_k, holds_addresses>(
+            self, args.a, work.place.first_row, work.first_column());
         const auto copy_rows = [&](int time, int number, int place) {
             copy_async(self, own.a[place], rows, work.column_of(work.at_time(time)) + number * block_k);
         };

@@ -211,6 +211,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
     using scale = Scale;
     static constexpr int group = Group;
     static constexpr int groups = BlockK / Group;
+    static constexpr bool has_code_book = is_packed_level<Format>;
 
     template <class Sum, class Activations>
     IMBREX_KERNEL static void multiply(const warpgroup& self, Sum& sum, const weight_tile& weights,
