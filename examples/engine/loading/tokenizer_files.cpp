@@ -56,7 +56,8 @@ void merge_builder::add(std::string_view left, std::string_view right) {
     const int first = id_of(left, left, right);
     const int second = id_of(right, left, right);
     const int result = id_of(std::string(left).append(right), left, right);
-    words_.merges[pair_of(first, second)] = {rank_++, result};
+    words_.merges.push_back({first, second, result});
+    ++rank_;
 }
 
 void merge_builder::add_line(std::string_view pair) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <imbrex/core/error.hpp>
 #include <limits>
 #include <queue>
@@ -63,6 +64,18 @@ std::string guarded(std::string_view text, const tokenizer& tokens) {
     return result;
 }
 
+namespace {
+
+std::uint64_t hash_of(std::string_view text) {
+    return std::hash<std::string_view>()(text);
+}
+
+std::uint64_t hash_of(int left, int right) {
+    return std::uint64_t(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+}
+
+}  // namespace
+
 tokenizer::tokenizer(vocabulary description) : words_(std::move(description)) {
     const auto count = words_.tokens.size();
     require(count > 0 && count < std::numeric_limits<int>::max(), words_.name, ": has no tokens");
@@ -73,8 +86,13 @@ tokenizer::tokenizer(vocabulary description) : words_(std::move(description)) {
     }
     require(!words_.unknown || in_range(*words_.unknown), words_.name, ": token id ", words_.unknown.value_or(0),
             "; there are ", count, " tokens");
+    index_tokens();
+    index_merges();
+}
+
+void tokenizer::index_tokens() {
     of_byte_.fill(-1);
-    of_text_.reserve(count);
+    of_text_ = hash_index(words_.tokens.size());
     for (int id = 0; id < size(); ++id) {
         const token& word = words_.tokens[static_cast<std::size_t>(id)];
         require(std::isfinite(word.score), words_.name, ": token ", id, " has the score ", word.score,
@@ -82,7 +100,8 @@ tokenizer::tokenizer(vocabulary description) : words_(std::move(description)) {
         if (word.bytes.empty()) continue;  // never produced from text
         const auto first = static_cast<unsigned char>(word.bytes[0]);
         if (word.kind == token_kind::normal) {
-            of_text_.try_emplace(word.bytes, id);
+            int& slot = of_text_.slot(hash_of(word.bytes), [&](int other) { return at(other).bytes == word.bytes; });
+            if (slot == hash_index::none) slot = id;
             longest_token_ = std::max(longest_token_, word.bytes.size());
             least_score_ = std::min(least_score_, word.score);
             if (word.bytes.size() == 1 && words_.symbols == symbol_size::byte && of_byte_[first] < 0)
@@ -95,6 +114,17 @@ tokenizer::tokenizer(vocabulary description) : words_(std::move(description)) {
     }
     for (auto& bucket : added_) {
         std::ranges::stable_sort(bucket, std::greater{}, [&](int id) { return at(id).bytes.size(); });
+    }
+}
+
+void tokenizer::index_merges() {
+    of_pair_ = hash_index(words_.merges.size());
+    int rank = 0;
+    for (const merge& each : words_.merges) {
+        of_pair_.slot(hash_of(each.left, each.right), [&](int number) {
+            const merge& other = words_.merges[static_cast<std::size_t>(number)];
+            return other.left == each.left && other.right == each.right;
+        }) = rank++;
     }
 }
 
@@ -172,22 +202,30 @@ void tokenizer::encode_plain(std::string_view text, bool is_first, std::vector<i
     for (const std::string_view word : split_words(plain, words_.splits)) encode_word(word, ids);
 }
 
-std::optional<merge> tokenizer::merge_of(int left, int right, std::string_view joined) const {
+int tokenizer::id_of_text(std::string_view text) const {
+    return of_text_.find(hash_of(text),
+                         [&](int id) { return words_.tokens[static_cast<std::size_t>(id)].bytes == text; });
+}
+
+std::optional<tokenizer::ranked_merge> tokenizer::merge_of(int left, int right, std::string_view joined) const {
     if (words_.order == merge_order::pairs) {
-        const auto found = words_.merges.find(pair_of(left, right));
-        if (left < 0 || right < 0 || found == words_.merges.end()) return {};
-        return found->second;
+        const int rank = of_pair_.find(hash_of(left, right), [&](int number) {
+            const merge& each = words_.merges[static_cast<std::size_t>(number)];
+            return each.left == left && each.right == right;
+        });
+        if (rank == hash_index::none) return {};
+        return ranked_merge{rank, words_.merges[static_cast<std::size_t>(rank)].result};
     }
-    const auto found = of_text_.find(joined);
-    if (found == of_text_.end()) return {};
-    return merge{found->second, found->second};
+    const int found = id_of_text(joined);
+    if (found == hash_index::none) return {};
+    return ranked_merge{found, found};
 }
 
 void tokenizer::encode_word(std::string_view word, std::vector<int>& ids) const {
     if (words_.order == merge_order::unigram) return encode_unigram(word, ids);
     if (words_.ignore_merges || words_.order == merge_order::ids) {
-        if (const auto found = of_text_.find(word); found != of_text_.end()) {
-            ids.push_back(found->second);
+        if (const int found = id_of_text(word); found != hash_index::none) {
+            ids.push_back(found);
             return;
         }
     }
@@ -197,9 +235,8 @@ void tokenizer::encode_word(std::string_view word, std::vector<int>& ids) const 
         if (words_.symbols == symbol_size::code_point) {
             length = static_cast<std::size_t>(first_code_point(word.substr(place)).length);
         }
-        const auto found = of_text_.find(word.substr(place, length));
         const int index = static_cast<int>(symbols.size());
-        symbols.push_back({place, length, found == of_text_.end() ? -1 : found->second, index - 1, index + 1});
+        symbols.push_back({place, length, id_of_text(word.substr(place, length)), index - 1, index + 1});
         place += length;
     }
     symbols.back().next = -1;

@@ -12,10 +12,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/tokenizer/character_map.hpp"
+#include "engine/tokenizer/hash_index.hpp"
 #include "engine/tokenizer/pre_tokenizer.hpp"
 
 namespace imbrex::engine {
@@ -49,14 +49,11 @@ enum class symbol_size { byte, code_point };
 // parts; "at start" means only the first of them.
 enum class prefix_space_mode { none, always, if_missing, always_at_start, if_missing_at_start };
 
+// Two tokens and the token that they become. The rank is the place in the list; of equal pairs the last counts.
 struct merge {
-    int rank;
+    int left, right;
     int result;
 };
-
-inline std::uint64_t pair_of(int left, int right) {
-    return std::uint64_t(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
-}
 
 // The vocabulary; filled in by the readers.
 struct vocabulary {
@@ -64,13 +61,13 @@ struct vocabulary {
     std::vector<token> tokens;
     symbol_size symbols = symbol_size::byte;
     merge_order order = merge_order::pairs;
-    std::unordered_map<std::uint64_t, merge> merges;  // by pair_of the two ids; for merge_order::pairs
-    bool ignore_merges = false;                       // a word that is a token is not merged
-    std::vector<regular_expression> splits;           // applied in order; empty: the text is one word
-    bool normalises_nfc = false;                      // apply Unicode NFC
-    character_map characters;                         // SentencePiece's normalization
-    bool collapses_spaces = false;                    // keep one of several spaces, and none at either end
-    bool underscore_is_space = false;                 // U+2581 in the text is a space, as in SentencePiece
+    std::vector<merge> merges;               // for merge_order::pairs
+    bool ignore_merges = false;              // a word that is a token is not merged
+    std::vector<regular_expression> splits;  // applied in order; empty: the text is one word
+    bool normalises_nfc = false;             // apply Unicode NFC
+    character_map characters;                // SentencePiece's normalization
+    bool collapses_spaces = false;           // keep one of several spaces, and none at either end
+    bool underscore_is_space = false;        // U+2581 in the text is a space, as in SentencePiece
     prefix_space_mode prefix_space = prefix_space_mode::none;
     std::optional<int> unknown;               // the unknown token
     std::vector<int> prefix_ids, suffix_ids;  // special tokens around a text
@@ -112,14 +109,22 @@ class tokenizer {
     void encode_unigram(std::string_view word, std::vector<int>& ids) const;
     void encode_word(std::string_view word, std::vector<int>& ids) const;
     void append_bytes(std::string_view bytes, std::vector<int>& ids) const;
-    std::optional<merge> merge_of(int left, int right, std::string_view joined) const;
+    struct ranked_merge {
+        int rank, result;
+    };
+    std::optional<ranked_merge> merge_of(int left, int right, std::string_view joined) const;
+    // The normal token with this text, or hash_index::none.
+    int id_of_text(std::string_view text) const;
+    void index_tokens();
+    void index_merges();
 
     vocabulary words_;
-    std::unordered_map<std::string_view, int> of_text_;  // normal tokens
-    std::array<int, 256> of_byte_;                       // -1: none
-    std::array<std::vector<int>, 256> added_;            // special and added, by first byte, longest first
-    std::size_t longest_token_ = 0;                      // bytes of the longest normal token
-    float least_score_ = 0;                              // of the normal tokens
+    hash_index of_text_;                       // normal tokens
+    hash_index of_pair_;                       // merges
+    std::array<int, 256> of_byte_;             // -1: none
+    std::array<std::vector<int>, 256> added_;  // special and added, by first byte, longest first
+    std::size_t longest_token_ = 0;            // bytes of the longest normal token
+    float least_score_ = 0;                    // of the normal tokens
 };
 
 // Streaming detokenizer: holds bytes back until a code point is complete.

@@ -35,8 +35,8 @@ void tokenizer::encode_unigram(std::string_view word, std::vector<int>& ids) con
         bool has_one = false;
         const std::size_t most = std::min(longest_token_, word.size() - start);
         for (std::size_t length = one; length <= most;) {
-            if (const auto found = of_text_.find(word.substr(start, length)); found != of_text_.end()) {
-                extend(start, length, at(found->second).score, found->second);
+            if (const int found = id_of_text(word.substr(start, length)); found != hash_index::none) {
+                extend(start, length, at(found).score, found);
                 has_one = has_one || length == one;
             }
             if (start + length == word.size()) break;

@@ -26,7 +26,7 @@ int add_token(vocabulary& words, const std::string& text, token_kind kind = toke
 int add_merge(vocabulary& words, int left, int right) {
     const auto text = [&](int id) { return words.tokens[static_cast<std::size_t>(id)].bytes; };
     const int id = add_token(words, text(left) + text(right));
-    words.merges[pair_of(left, right)] = {static_cast<int>(words.merges.size()), id};
+    words.merges.push_back({left, right, id});
     return id;
 }
 
