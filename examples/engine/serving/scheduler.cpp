@@ -33,9 +33,8 @@ std::vector<sequence_id> scheduler::add(const request& wanted) {
     const std::int64_t room = blocks_.max_sequence_tokens();
     require(all <= options_.context, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all,
             "; the context has at most ", options_.context);
-    require(all <= room, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all, "; the cache of ",
-            blocks_.group(0).blocks, " blocks of ", blocks_.block_size(), " tokens has room for ", room,
-            "; more memory for it (--memory) or fewer new tokens help");
+    require(all <= room, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all,
+            "; the cache has room for ", room, "; more memory for it (--memory) or fewer new tokens help");
     const std::int64_t most = wanted.max_new_tokens == 0 ? std::min<std::int64_t>(options_.context, room) : all;
 
     std::vector<sequence_id> ids{next_id_++};

@@ -145,7 +145,7 @@ TEST_CASE("Rejects requests that can never fit") {
     CHECK(asks(20, 11) == "prompt: its 20 tokens and 11 new ones are 31; the context has at most 30");
     CHECK(asks(30, 0) == "prompt: its 30 tokens and 1 new ones are 31; the context has at most 30");
     CHECK(asks(10, 8) ==
-          "prompt: its 10 tokens and 8 new ones are 18; the cache of 4 blocks of 4 tokens has room for 17; more memory "
+          "prompt: its 10 tokens and 8 new ones are 18; the cache has room for 17; more memory "
           "for it (--memory) or fewer new tokens help");
     CHECK(asks(5, 2147483647) ==
           "prompt: its 5 tokens and 2147483647 new ones are 2147483652; the context has at most 30");
