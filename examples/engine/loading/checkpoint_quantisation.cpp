@@ -25,7 +25,8 @@ class checkpoint_reader {
         method_ = *method;
         constexpr std::array methods{"gptq", "awq", "compressed-tensors", "fp8", "fbgemm_fp8"};
         require(std::ranges::find(methods, method_) != methods.end(), where_, "quant_method is ",
-                shown(config_["quant_method"]), "; gptq, awq, compressed-tensors, fp8 and fbgemm_fp8 can be read");
+                shown(config_["quant_method"]),
+                "; gptq, awq, compressed-tensors, fp8, fbgemm_fp8 and mxfp4 can be read");
     }
 
     weight_set run() {
@@ -334,7 +335,8 @@ class checkpoint_reader {
 
 weight_set read_quantised_checkpoint(const weight_set& weights, const json& quantisation, const std::string& file) {
     require(quantisation.is_object(), file, ": quantization_config is ", shown(quantisation), "; it must be an object");
-    return checkpoint_reader(weights, quantisation, file).run();
+    const bool is_mxfp4 = string_member(quantisation, "quant_method", file) == "mxfp4";
+    return is_mxfp4 ? weights : checkpoint_reader(weights, quantisation, file).run();
 }
 
 }  // namespace imbrex::engine

@@ -19,7 +19,7 @@ namespace imbrex::engine {
 
 // `quantisation` is the "quantization_config" of config.json. Scales of activations and of a KV cache are dropped: the
 // engine quantises activations by itself. Throws for an unknown method, naming it. Converted weights own their memory,
-// and the pages of their sources in mapped files are dropped.
+// and the pages of their sources in mapped files are dropped. "mxfp4" changes nothing: expert_weights.hpp reads it.
 weight_set read_quantised_checkpoint(const weight_set& weights, const json& quantisation, const std::string& file);
 
 }  // namespace imbrex::engine

@@ -139,6 +139,51 @@ void stablelm(const model_settings& from, model_config& config) {
     from.refuse({"qk_layernorm"});
 }
 
+// Experts in every layer, each of the size that `size` names, or else of the intermediate size.
+void read_experts(const model_settings& from, model_config& config, setting size) {
+    constexpr setting per_token{"num_experts_per_tok", "expert_used_count"}, count{"num_local_experts", "expert_count"};
+    const auto by_other_name = from.size({"num_experts"});
+    config.experts.count = by_other_name ? *by_other_name : from.needed_size(count);
+    config.experts.per_token = from.needed_size(per_token);
+    require(config.experts.count > 0, from.file(), ": ", from.shown(count), " is 0; this family has experts");
+    config.intermediate_size = from.size(size).value_or(config.intermediate_size);
+}
+
+void qwen3_moe(const model_settings& from, model_config& config) {
+    qwen3(from, config);
+    read_experts(from, config, {"moe_intermediate_size", "expert_feed_forward_length"});
+    config.experts.weights_of_chosen = from.truth({"norm_topk_prob", "expert_weights_norm"}).value_or(from.is_gguf());
+    const auto dense = from.sizes({"mlp_only_layers"});
+    const int interval = from.size({"decoder_sparse_step"}).value_or(1);
+    require(
+        (!dense || dense->empty()) && interval == 1, from.file(),
+        ": \"mlp_only_layers\" or \"decoder_sparse_step\" asks for layers without experts; experts are known in all "
+        "layers only");
+}
+
+void mixtral(const model_settings& from, model_config& config) {
+    window_in_all_layers(from, config);
+    read_experts(from, config, {nullptr, "expert_feed_forward_length"});
+}
+
+// GGUF files of Mixtral name Llama's architecture.
+void llama(const model_settings& from, model_config& config) {
+    if (from.size({nullptr, "expert_count"}).value_or(0) > 0) mixtral(from, config);
+}
+
+void gpt_oss(const model_settings& from, model_config& config) {
+    read_experts(from, config, {nullptr, "expert_feed_forward_length"});
+    config.experts.bias = true;
+    config.experts.swiglu_limit = from.real({"swiglu_limit"}).value_or(7);
+    config.attention_sinks = true;
+    if (!from.is_gguf()) config.qkv_bias = config.output_bias = from.truth({"attention_bias"}).value_or(true);
+    window_in_groups(from, config, 2, 128);
+    config.rope.truncate = false;  // YaRN's; config.json says so
+    const int again = from.size({"experts_per_token"}).value_or(config.experts.per_token);
+    require(again == config.experts.per_token, from.file(), ": \"experts_per_token\" is ", again,
+            "; \"num_experts_per_tok\" is ", config.experts.per_token);
+}
+
 const std::vector<family_description>& table() {
     constexpr auto interleaved = rope_style::interleaved, half_split = rope_style::half_split;
     static const std::vector<std::pair<std::string_view, std::string_view>> own_post_norms{
@@ -146,7 +191,7 @@ const std::vector<family_description>& table() {
         {"post_attention_norm.", "post_attention_layernorm."},
         {"post_ffw_norm.", "post_feedforward_layernorm."}};
     static const std::vector<family_description> all{
-        {model_family::llama, "llama", "llama", interleaved},
+        {model_family::llama, "llama", "llama", interleaved, llama},
         {model_family::qwen2, "qwen2", "qwen2", half_split, qwen2},
         {model_family::qwen3, "qwen3", "qwen3", half_split, qwen3},
         {model_family::mistral, "mistral", nullptr, interleaved, window_in_all_layers},
@@ -165,6 +210,14 @@ const std::vector<family_description>& table() {
         {model_family::olmo2, "olmo2", "olmo2", half_split, olmo2, own_post_norms},
         {model_family::olmo3, "olmo3", nullptr, half_split, olmo3},
         {model_family::stablelm, "stablelm", "stablelm", half_split, stablelm},
+        {model_family::qwen3_moe, "qwen3_moe", "qwen3moe", half_split, qwen3_moe},
+        {model_family::mixtral, "mixtral", nullptr, interleaved, mixtral},
+        {model_family::gpt_oss,
+         "gpt_oss",
+         "gpt-oss",
+         half_split,
+         gpt_oss,
+         {{"post_attention_norm.", "post_attention_layernorm."}}},
     };
     return all;
 }

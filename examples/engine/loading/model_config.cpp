@@ -1,7 +1,9 @@
 #include "engine/loading/model_config.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <imbrex/core/error.hpp>
+#include <imbrex/kernels/moe_router/routing.hpp>
 #include <imbrex/kernels/rope/frequencies.hpp>
 #include <map>
 
@@ -67,7 +69,21 @@ void check_softcap(double value, const char* what, const std::string& name) {
             "; it must be positive, or 0 for none");
 }
 
+void check_experts(const model_config& config, const std::string& name) {
+    const expert_config& experts = config.experts;
+    if (!experts.given()) return;
+    check_size(experts.count, moe_sizes::most_experts, "the number of experts", name);
+    check_size(experts.per_token, std::min(experts.count, moe_sizes::most_chosen), "the number of experts per token",
+               name);
+    check_softcap(experts.swiglu_limit, "the limit of SwiGLU", name);
+    require(
+        config.norms == norm_place::before && !config.parallel_residual, name,
+        ": has experts and norms after them, or attention beside them; experts are known with a norm before them only");
+    require(config.activation == gate_activation::silu, name, ": has experts with GELU; they are known with SiLU");
+}
+
 void check_variations(const model_config& config, const std::string& name) {
+    check_experts(config, name);
     check_scale(config.embedding_scale, "the factor of the embedding", name);
     check_scale(config.residual_scale, "the factor of the residual additions", name);
     check_scale(config.logits_scale, "the factor of the logits", name);
@@ -150,13 +166,28 @@ std::vector<expected_weight> expected_weights(const model_config& config) {
             all.push_back({attention + "q_norm.weight", {norms_heads ? head_dim : query}});
             all.push_back({attention + "k_norm.weight", {norms_heads ? head_dim : key}});
         }
+        if (config.attention_sinks) all.push_back({attention + "sinks", {config.heads}});
         all.push_back({attention + "o_proj.weight", {hidden, query}});
         if (config.output_bias) all.push_back({attention + "o_proj.bias", {hidden}});
         if (!norms.after_attention.empty()) add_norm(base + norms.after_attention);
         if (!norms.before_mlp.empty() && norms.before_mlp != norms.before_attention) add_norm(base + norms.before_mlp);
-        all.push_back({base + "mlp.gate_proj.weight", {intermediate, hidden}});
-        all.push_back({base + "mlp.up_proj.weight", {intermediate, hidden}});
-        all.push_back({base + "mlp.down_proj.weight", {hidden, intermediate}});
+        const auto add_mlp = [&](const std::string& mlp, bool has_bias) {
+            all.push_back({mlp + "gate_proj.weight", {intermediate, hidden}});
+            all.push_back({mlp + "up_proj.weight", {intermediate, hidden}});
+            all.push_back({mlp + "down_proj.weight", {hidden, intermediate}});
+            if (!has_bias) return;
+            all.push_back({mlp + "gate_proj.bias", {intermediate}});
+            all.push_back({mlp + "up_proj.bias", {intermediate}});
+            all.push_back({mlp + "down_proj.bias", {hidden}});
+        };
+        if (config.experts.given()) {
+            all.push_back({base + "mlp.router.weight", {config.experts.count, hidden}});
+            if (config.experts.bias) all.push_back({base + "mlp.router.bias", {config.experts.count}});
+            for (int expert = 0; expert < config.experts.count; ++expert)
+                add_mlp(base + "mlp.experts." + std::to_string(expert) + ".", config.experts.bias);
+        } else {
+            add_mlp(base + "mlp.", false);
+        }
         if (!norms.after_mlp.empty()) add_norm(base + norms.after_mlp);
     }
     add_norm("model.norm");

@@ -30,7 +30,10 @@ enum class model_family {
     granite,
     olmo2,
     olmo3,
-    stablelm
+    stablelm,
+    qwen3_moe,
+    mixtral,
+    gpt_oss
 };
 
 const char* name_of(model_family family);
@@ -69,11 +72,22 @@ struct layer_attention {
     layer_rope rope = layer_rope::global;
 };
 
+// Experts instead of the gated MLP, in every layer: a router chooses `per_token` of them for each token.
+struct expert_config {
+    int count = 0;  // 0: a gated MLP
+    int per_token = 0;
+    bool weights_of_chosen = true;  // a token's weights are the softmax over the chosen experts; false: over all
+    bool bias = false;              // of the router and of the experts
+    double swiglu_limit = 0;        // clamped SwiGLU, min(gate, limit) * sigmoid(1.702 gate) * (up + 1); 0: plain
+
+    bool given() const { return count > 0; }
+};
+
 struct model_config {
     model_family family = model_family::llama;
     int layers = 0;
     int hidden_size = 0;
-    int intermediate_size = 0;
+    int intermediate_size = 0;  // of an expert, if there are experts
     int heads = 0;
     int kv_heads = 0;  // GQA: fewer than heads
     int head_dim = 0;
@@ -88,6 +102,8 @@ struct model_config {
     bool norm_weights_from_one = false;  // norm weights are stored as differences from 1
     qk_norm_rows qk_norm = qk_norm_rows::none;
     gate_activation activation = gate_activation::silu;
+    expert_config experts = {};
+    bool attention_sinks = false;                // a logit per head in the softmax denominator
     bool parallel_residual = false;              // attention and MLP both read the layer's input, by the same norm
     double embedding_scale = 1;                  // factor of the embedding
     double residual_scale = 1;                   // factor of what attention and MLP add

@@ -67,7 +67,8 @@ class gguf_settings final : public model_settings {
 // Refuses values that the model cannot obey. Keys that nobody asks for are refused by unread_content.hpp.
 void refuse_the_unknown(const model_settings& from, const model_config& config) {
     const int experts = from.size({nullptr, "expert_count"}).value_or(0);
-    require(experts == 0, from.file(), ": has ", experts, " experts; mixture-of-experts models are not supported");
+    require(experts == config.experts.count, from.file(), ": has ", experts,
+            " experts; this family is known without experts");
     constexpr setting value_length{nullptr, "attention.value_length"};
     const int head_dim_v = from.size(value_length).value_or(config.head_dim);
     require(head_dim_v == config.head_dim, from.file(), ": ", from.shown(value_length), " is ", head_dim_v,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/loading/checkpoint_quantisation.hpp"
+#include "engine/loading/expert_weights.hpp"
 #include "engine/loading/families.hpp"
 #include "engine/loading/gguf_split.hpp"
 #include "engine/loading/json_text.hpp"
@@ -29,12 +30,22 @@ constexpr std::array outer_names{
 };
 
 constexpr std::array layer_names{
-    name_pair{"attn_norm.", "input_layernorm."},    name_pair{"ffn_norm.", "post_attention_layernorm."},
-    name_pair{"attn_q.", "self_attn.q_proj."},      name_pair{"attn_k.", "self_attn.k_proj."},
-    name_pair{"attn_v.", "self_attn.v_proj."},      name_pair{"attn_output.", "self_attn.o_proj."},
-    name_pair{"attn_q_norm.", "self_attn.q_norm."}, name_pair{"attn_k_norm.", "self_attn.k_norm."},
-    name_pair{"ffn_gate.", "mlp.gate_proj."},       name_pair{"ffn_up.", "mlp.up_proj."},
+    name_pair{"attn_norm.", "input_layernorm."},
+    name_pair{"ffn_norm.", "post_attention_layernorm."},
+    name_pair{"attn_q.", "self_attn.q_proj."},
+    name_pair{"attn_k.", "self_attn.k_proj."},
+    name_pair{"attn_v.", "self_attn.v_proj."},
+    name_pair{"attn_output.", "self_attn.o_proj."},
+    name_pair{"attn_q_norm.", "self_attn.q_norm."},
+    name_pair{"attn_k_norm.", "self_attn.k_norm."},
+    name_pair{"ffn_gate.", "mlp.gate_proj."},
+    name_pair{"ffn_up.", "mlp.up_proj."},
     name_pair{"ffn_down.", "mlp.down_proj."},
+    name_pair{"ffn_gate_inp.", "mlp.router."},
+    name_pair{"ffn_gate_exps.", "mlp.experts.gate_proj."},
+    name_pair{"ffn_up_exps.", "mlp.experts.up_proj."},
+    name_pair{"ffn_down_exps.", "mlp.experts.down_proj."},
+    name_pair{"attn_sinks.weight", "self_attn.sinks"},
 };
 
 // Replaces a known prefix.
@@ -124,7 +135,8 @@ weight_set open_folder_weights(const std::filesystem::path& path) {
     const mapped_file config_file(path / "config.json");
     const json config = parse_json(as_text(config_file.bytes()), config_file.name());
     const json* quantisation = find_member(config, "quantization_config");
-    return quantisation ? read_quantised_checkpoint(weights, *quantisation, config_file.name()) : weights;
+    if (quantisation) weights = read_quantised_checkpoint(weights, *quantisation, config_file.name());
+    return with_separate_experts(weights, path.string());
 }
 
 std::string name_of_gguf_tensor(const std::string& name, model_family family) {
@@ -147,6 +159,7 @@ model_files gguf_model(const gguf_file& file) {
     const model_family family = family_of_architecture(*architecture, name).family;
     weight_set weights =
         file.weights.renamed([&](const std::string& tensor) { return name_of_gguf_tensor(tensor, family); }, name);
+    weights = with_separate_experts(weights, name);
     model_config config = gguf_config(file.metadata, weights);
     model_files model{name, std::move(config), std::move(weights), gguf_tokenizer(file.metadata), {}};
     model.chat = gguf_chat_source(file.metadata, model.tokens);

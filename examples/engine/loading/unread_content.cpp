@@ -48,6 +48,9 @@ constexpr std::array neutral_values{
     neutral_value{"attention.sliding_window", 0},
     neutral_value{"expert_count", 0},
     neutral_value{"expert_shared_count", 0},
+    neutral_value{"expert_gating_func", 1},  // softmax
+    neutral_value{"expert_weights_norm", 1},
+    neutral_value{"expert_weights_scale", 1},
     neutral_value{"leading_dense_block_count", 0},
     neutral_value{"nextn_predict_layers", 0},
     neutral_value{"pooling_type", 0},
@@ -98,6 +101,10 @@ constexpr std::array harmless_fields{
     "initializer_range",
     "pretraining_tp",
     "attention_dropout",
+    "output_router_logits",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
+    "initial_context_length",  // GPT-OSS: that of the RoPE scaling
     "hidden_dropout",
     "embd_pdrop",
     "resid_pdrop",
@@ -191,6 +198,7 @@ constexpr std::array neutral_fields{
     neutral_value{"is_causal", 1},
     neutral_value{"logit_scale", 1},
     neutral_value{"logits_scaling", 1},
+    neutral_value{"swiglu_alpha", 1.702},
     neutral_value{"embedding_multiplier", 1},
     neutral_value{"residual_multiplier", 1},
     neutral_value{"full_attn_mod", 1},  // Phi-4

@@ -131,6 +131,67 @@ TEST_CASE("Factors of zero and unknown activations are refused") {
     check_error_message("the number of layers is 5000", [] { config_of_gguf(family_gguf("smollm3", 5000)); });
 }
 
+TEST_CASE("Experts: GPT-OSS, Qwen3-MoE and Mixtral, from config.json and from GGUF") {
+    const model_config gpt = read_family_config(
+        "gpt_oss", R"(,"num_local_experts":8,"num_experts_per_tok":4,"experts_per_token":4,"sliding_window":128,
+        "initial_context_length":4096,"output_router_logits":false,"router_aux_loss_coef":0.9,"swiglu_limit":7.0)");
+    CHECK(gpt.experts.count == 8);
+    CHECK(gpt.experts.per_token == 4);
+    CHECK(gpt.experts.weights_of_chosen);
+    CHECK(gpt.experts.bias);
+    CHECK(gpt.experts.swiglu_limit == 7);
+    CHECK(gpt.attention_sinks);
+    CHECK(gpt.qkv_bias);
+    CHECK(gpt.intermediate_size == 48);
+    CHECK(windows_of(gpt) == std::vector<int>{128, 0, 128, 0, 128, 0});
+
+    const char* const qwen_sizes = R"(,"moe_intermediate_size":12,"num_experts":6,"num_experts_per_tok":2)";
+    const model_config qwen = read_family_config("qwen3_moe", str_cat(qwen_sizes, R"(,"norm_topk_prob":true)"));
+    CHECK(qwen.experts.count == 6);
+    CHECK(qwen.experts.weights_of_chosen);
+    CHECK_FALSE(qwen.experts.bias);
+    CHECK(qwen.intermediate_size == 12);
+    CHECK(qwen.qk_norm == qk_norm_rows::head);
+    CHECK_FALSE(read_family_config("qwen3_moe", qwen_sizes).experts.weights_of_chosen);
+
+    const auto with_experts = [](const std::string& name) {
+        return family_gguf(name).whole(name + ".expert_count", 6).whole(name + ".expert_used_count", 2);
+    };
+    const model_config gguf = config_of_gguf(with_experts("qwen3moe").whole("qwen3moe.expert_feed_forward_length", 12));
+    CHECK(gguf.experts.count == 6);
+    CHECK(gguf.experts.per_token == 2);
+    CHECK(gguf.experts.weights_of_chosen);
+    CHECK(gguf.intermediate_size == 12);
+    CHECK(config_of_gguf(with_experts("llama")).experts.count == 6);
+    CHECK(config_of_gguf(with_experts("llama")).intermediate_size == 48);
+    const model_config gpt_gguf = config_of_gguf(with_experts("gpt-oss").whole("gpt-oss.attention.sliding_window", 5));
+    CHECK(windows_of(gpt_gguf) == std::vector<int>{5, 0, 5, 0, 5, 0});
+    CHECK_FALSE(gpt_gguf.rope.truncate);
+}
+
+TEST_CASE("Experts: settings that are refused") {
+    const auto refuses = [](const std::string& message, const std::string& family, const std::string& more) {
+        check_error_message(message, [&] { read_family_config(family, more); });
+    };
+    refuses("\"num_local_experts\" is missing", "mixtral", "");
+    refuses("\"num_experts_per_tok\" is missing", "mixtral", R"(,"num_local_experts":8)");
+    refuses("\"num_local_experts\" is 0; this family has experts", "mixtral",
+            R"(,"num_local_experts":0,"num_experts_per_tok":2)");
+    refuses("the number of experts is 600; 1 to 512 are allowed", "mixtral",
+            R"(,"num_local_experts":600,"num_experts_per_tok":2)");
+    refuses("the number of experts per token is 5; 1 to 4 are allowed", "mixtral",
+            R"(,"num_local_experts":4,"num_experts_per_tok":5)");
+    for (const char* layers : {R"("mlp_only_layers":[1])", R"("decoder_sparse_step":2)"})
+        refuses("asks for layers without experts", "qwen3_moe",
+                str_cat(R"(,"num_experts":8,"num_experts_per_tok":2,)", layers));
+    refuses("\"experts_per_token\" is 3; \"num_experts_per_tok\" is 4", "gpt_oss",
+            R"(,"num_local_experts":8,"num_experts_per_tok":4,"experts_per_token":3,"sliding_window":4)");
+    refuses("\"swiglu_alpha\" is 1", "gpt_oss",
+            R"(,"num_local_experts":8,"num_experts_per_tok":4,"sliding_window":4,"swiglu_alpha":1.0)");
+    refuses("has experts with GELU", "mixtral",
+            R"(,"num_local_experts":8,"num_experts_per_tok":2,"hidden_act":"gelu_new")");
+}
+
 TEST_CASE("GGUF: YaRN's attention factor, scaling without a type, and RoPE that is off") {
     const auto yarn = [] {
         return family_gguf("llama").string("llama.rope.scaling.type", "yarn").real("llama.rope.scaling.factor", 4);

@@ -298,7 +298,10 @@ TEST_CASE("Rejects invalid GGUF metadata") {
                         [&] { read_gguf_config(gguf_builder{}.string("general.architecture", "llama")); });
     check_error_message("llama.vocab_size is 4; the token list has 3",
                         [&] { read_gguf_config(llama().whole("llama.vocab_size", 4)); });
-    check_error_message("has 8 experts", [&] { read_gguf_config(llama().whole("llama.expert_count", 8)); });
+    check_error_message("llama.expert_used_count is missing",
+                        [&] { read_gguf_config(llama().whole("llama.expert_count", 8)); });
+    check_error_message("has 8 experts; this family is known without experts",
+                        [&] { read_gguf_config(small_gguf("qwen2").whole("qwen2.expert_count", 8)); });
     check_error_message("the end token is 3; the vocabulary has 3",
                         [&] { read_gguf_config(llama().whole("tokenizer.ggml.eos_token_id", 3)); });
     check_error_message("the beginning token is 7",
