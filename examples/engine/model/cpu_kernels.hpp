@@ -13,6 +13,7 @@
 #include "engine/loading/model_config.hpp"
 #include "engine/loading/stacked_weights.hpp"
 #include "engine/model/cpu_attention.hpp"
+#include "engine/model/cpu_experts.hpp"
 #include "engine/model/cpu_matrix.hpp"
 #include "engine/model/norm.hpp"
 #include "engine/model/paged_attention.hpp"
@@ -28,6 +29,7 @@ class cpu_kernels {
     using element = float;
     using matrix = cpu_matrix;
     using table = cpu_embedding_table;
+    using experts = cpu_experts;
     // A matrix and the norm before it, if there is one.
     struct normed_matrix {
         normed_matrix() = default;
@@ -47,7 +49,9 @@ class cpu_kernels {
           kv_cache_(options.kv_cache),
           normed_(where_, buffer_rows(options) * config.hidden_size),
           pending_residual_(where_, buffer_rows(options) * config.hidden_size),
-          gate_up_(where_, buffer_rows(options) * 2 * config.intermediate_size) {}
+          gate_up_(where_, buffer_rows(options) * 2 * config.intermediate_size) {
+        if (config.experts.given()) expert_mlp_ = {config, options, stream};
+    }
 
     // Reserves buffers for this many rows.
     static std::int64_t buffer_rows(const runner_options& options) { return options.max_num_batched_tokens; }
@@ -110,6 +114,13 @@ class cpu_kernels {
         has_pending_residual_ = true;
     }
 
+    // out += the mixture of experts of norm(out). The addition is deferred as above.
+    void add_experts(const experts& with, int rows, world_buffer<float>& out) {
+        normalise(with.norm, out, rows, normed_.data());
+        expert_mlp_.compute(with, normed_.data(), rows, pending_residual_.data());
+        has_pending_residual_ = true;
+    }
+
     void append_and_attend(const paged_attention<float>& p) {
         cpu_paged_attention(where_, p, kv_cache_, attention_softcap_, stream_);
     }
@@ -131,6 +142,7 @@ class cpu_kernels {
     float attention_softcap_;
     kv_cache_format kv_cache_;
     world_buffer<float> normed_, pending_residual_, gate_up_;  // normalised rows; a pending product; gate and up
+    cpu_expert_mlp expert_mlp_;
     bool has_pending_residual_ = false;
 };
 

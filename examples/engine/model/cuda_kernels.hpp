@@ -35,6 +35,7 @@
 #include "engine/model/row_update.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/model/step_inputs.hpp"
+#include "engine/model/weight_loader.hpp"
 #include "engine/model/world_buffer.hpp"
 
 namespace imbrex::engine {
@@ -145,6 +146,15 @@ class cuda_kernels {
         if (with.after.given()) with.after.launch<bf16>(where_, sum, sum, rows, nullptr, stream_);
         update_rows<bf16>(where_, out.data(), sum, rows, columns, add_to{}, stream_);
     }
+
+    // make_runner refuses models with experts on a GPU.
+    struct experts {
+        experts() = default;
+        experts(weight_loader&, const std::string& mlp, const norm_weights&, const expert_config&, world) {
+            require(false, mlp, ": experts are computed on a CPU only");
+        }
+    };
+    void add_experts(const experts&, int, world_buffer<bf16>&) {}
 
     void append_and_attend(const paged_attention<bf16>& with) {
         paged_append<bf16>::launch(where_, append_problem_of<bf16>(with), stream_);

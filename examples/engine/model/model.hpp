@@ -8,7 +8,7 @@
 //       qkv --- append: [RoPE], into the paged KV cache --> queries --- attention, [window, softcap] --> attended
 //       hidden += attended --- output projection, [norm]
 //       hidden --- [norm]; gate and up projection, activation --> inner
-//       hidden += inner --- down projection, [norm]
+//       hidden += inner --- down projection, [norm]               [or: hidden --- norm; mixture of experts]
 //   hidden --- norm --> x --- sampled rows --> last --- LM head, [softcap] --> logits
 //
 // Factors cost nothing. The hidden state is kept divided by residual_scale: norms do not see it, except that their
@@ -48,6 +48,7 @@ class model {
     using matrix = typename Kernels::matrix;
     using normed_matrix = typename Kernels::normed_matrix;
     using table = typename Kernels::table;
+    using experts = typename Kernels::experts;
 
     // All kernels are launched in this stream.
     model(const model_files& files, const runner_options& options, const loading_progress& progress,
@@ -122,6 +123,8 @@ class model {
         residual_projection<matrix> o_proj, down_proj;
         world_buffer<float> bias;  // of the QKV projection; zeros if the model has none
         world_buffer<float> q_norm, k_norm;
+        world_buffer<float> sinks;      // attention sinks; empty: none
+        experts mixture;                // instead of gate_up_proj and down_proj
         world_memory k_cache, v_cache;  // [block, KV head, token in block, column]
     };
 
@@ -184,10 +187,15 @@ class model {
         made.o_proj.weights = loader.load<matrix>({of + "self_attn.o_proj.weight"});
         if (config_.output_bias) made.o_proj.bias = vector_of(loader, of + "self_attn.o_proj.bias");
         made.o_proj.after = norm_after(norms.after_attention);
-        made.gate_up_proj = loader.load_normed<normed_matrix>({of + "mlp.gate_proj.weight", of + "mlp.up_proj.weight"},
-                                                              norm_before(norms.before_mlp));
-        made.down_proj.weights = loader.load<matrix>({of + "mlp.down_proj.weight"});
-        made.down_proj.after = norm_after(norms.after_mlp);
+        if (config_.attention_sinks) made.sinks = vector_of(loader, of + "self_attn.sinks");
+        if (config_.experts.given()) {
+            made.mixture = experts(loader, of + "mlp.", norm_before(norms.before_mlp), config_.experts, where());
+        } else {
+            made.gate_up_proj = loader.load_normed<normed_matrix>(
+                {of + "mlp.gate_proj.weight", of + "mlp.up_proj.weight"}, norm_before(norms.before_mlp));
+            made.down_proj.weights = loader.load<matrix>({of + "mlp.down_proj.weight"});
+            made.down_proj.after = norm_after(norms.after_mlp);
+        }
         const std::size_t cache_bytes = static_cast<std::size_t>(cache_group_of(number).blocks) * block_bytes();
         for (world_memory* cache : {&made.k_cache, &made.v_cache}) *cache = {where(), cache_bytes};
         return made;
@@ -238,6 +246,7 @@ class model {
         if (config_.parallel_residual) run_gate_up();
         attend(number, now);
         kernels_.add_projection(own.o_proj, attention_out_.data(), now.tokens, hidden_);
+        if (config_.experts.given()) return kernels_.add_experts(own.mixture, now.tokens, hidden_);
         if (!config_.parallel_residual) run_gate_up();
         kernels_.add_projection(own.down_proj, mlp_hidden_.data(), now.tokens, hidden_);
     }
@@ -260,6 +269,7 @@ class model {
             .seqused_k = now.seqused_k,
             .varlen = {.count = now.sequences, .cu_seqlens_q = now.cu_seqlens_q},
             .rope = rope_of(kind.rope),
+            .sinks = own.sinks.data(),
             .window = kind.window};
         if (config_.attention_scale) p.scale = static_cast<float>(*config_.attention_scale);
         kernels_.append_and_attend(p);

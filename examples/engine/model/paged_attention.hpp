@@ -32,7 +32,8 @@ struct paged_attention {
     varlen_sequences varlen;
     rope_embedding rope;
     std::optional<float> scale = {};
-    int window = 0;  // visible keys of a query, its own included; 0: all before it
+    const float* sinks = nullptr;  // a logit per head in the softmax denominator; or null
+    int window = 0;                // visible keys of a query, its own included; 0: all before it
 };
 
 template <class Cache, class Element>
@@ -69,6 +70,7 @@ attention_problem<Element, attention_output_mode::normalised, Cache> attention_p
             .v = const_view(cache_view<Cache>(from, from.cache.v)),
             .out = from.out,
             .scale = from.scale,
+            .sinks = from.sinks,
             .seqused_k = from.seqused_k,
             .varlen = from.varlen,
             .paged_kv = from.pages};

@@ -46,7 +46,7 @@ TEST_CASE("Logits are bitwise independent of the batch and of the prompt's chunk
 }
 
 TEST_CASE("Logits of every model family are independent of the batch") {
-    for (const variant& which : variants()) {
+    for (const variant& which : all_variants()) {
         CAPTURE(std::string(which.name));
         const model_config config = config_of(which);
         for (const weight_type type : {weight_type::f32, weight_type::f16, weight_type::q8_0, weight_type::q4_0}) {

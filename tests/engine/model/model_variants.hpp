@@ -113,6 +113,31 @@ inline const std::vector<variant>& variants() {
     return all;
 }
 
+// Mixtures of experts, which a CPU computes.
+inline const std::vector<variant>& expert_variants() {
+    static const std::vector<variant> all{
+        {"experts", model_family::mixtral, [](model_config& config) { config.experts = {.count = 4, .per_token = 2}; }},
+        {"experts, softmax over all", model_family::qwen3_moe,
+         [](model_config& config) {
+             config.experts = {.count = 9, .per_token = 3, .weights_of_chosen = false};
+             config.residual_scale = 0.5;
+         }},
+        {"experts with biases, clamped SwiGLU, sinks, a window", model_family::gpt_oss,
+         [](model_config& config) {
+             config.experts = {.count = 6, .per_token = 6, .bias = true, .swiglu_limit = 0.75};
+             config.qkv_bias = config.output_bias = config.attention_sinks = true;
+             config.set_windows(11, [](int layer) { return layer % 2 == 0; });
+         }},
+    };
+    return all;
+}
+
+inline std::vector<variant> all_variants() {
+    std::vector<variant> all = variants();
+    all.insert(all.end(), expert_variants().begin(), expert_variants().end());
+    return all;
+}
+
 // With this head_dim; 0: that of small_config.
 inline model_config config_of(const variant& which, int head_dim = 0) {
     model_config config = small_config(which.family);

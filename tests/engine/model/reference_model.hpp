@@ -291,8 +291,12 @@ class reference_model {
                         scores[other] += queries[position][query_begin + i] * keys[first + other][key_begin + i];
                     scores[other] = capped(scores[other] * scale, config_.attention_softcap);
                 }
-                const double highest = *std::ranges::max_element(scores);
-                double sum = 0;
+                double highest = *std::ranges::max_element(scores), sum = 0;
+                if (config_.attention_sinks) {  // a logit without a value
+                    const double sink = static_cast<double>(to_floats(weights_.at(base + "sinks"))[head]);
+                    highest = std::max(highest, sink);
+                    sum = std::exp(sink - highest);
+                }
                 for (double& score : scores) sum += score = std::exp(score - highest);
                 for (std::size_t other = 0; other < seen; ++other) {
                     for (std::size_t i = 0; i < head_dim; ++i)
@@ -308,16 +312,45 @@ class reference_model {
         return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     }
 
-    rows feed_forward(const rows& x, const std::string& base) const {
-        rows gated = projected(x, base + "gate_proj");
-        const rows up = projected(x, base + "up_proj");
+    double gated(double gate, double up) const {
+        const double limit = config_.experts.swiglu_limit;
+        if (limit == 0) return activated(gate) * up;
+        gate = std::min(gate, limit);
+        return gate / (1 + std::exp(-1.702 * gate)) * (std::clamp(up, -limit, limit) + 1);
+    }
+
+    rows gated_mlp(const rows& x, const std::string& base, bool has_bias) const {
+        rows inner = projected_with_bias(x, base + "gate_proj", has_bias);
+        const rows up = projected_with_bias(x, base + "up_proj", has_bias);
         for (std::size_t position = 0; position < x.size(); ++position) {
-            for (std::size_t i = 0; i < gated[position].size(); ++i) {
-                double& gate = gated[position][i];
-                gate = activated(gate) * up[position][i];
+            for (std::size_t i = 0; i < inner[position].size(); ++i)
+                inner[position][i] = gated(inner[position][i], up[position][i]);
+        }
+        return projected_with_bias(inner, base + "down_proj", has_bias);
+    }
+
+    rows feed_forward(const rows& x, const std::string& base) const {
+        const expert_config& experts = config_.experts;
+        if (!experts.given()) return gated_mlp(x, base, false);
+        const rows logits = projected_with_bias(x, base + "router", experts.bias);
+        rows result(x.size(), row(x.front().size()));
+        std::vector<rows> of_expert;  // every expert for every token
+        for (int expert = 0; expert < experts.count; ++expert)
+            of_expert.push_back(gated_mlp(x, base + "experts." + std::to_string(expert) + ".", experts.bias));
+        for (std::size_t position = 0; position < x.size(); ++position) {
+            std::vector<std::size_t> order(size(experts.count));
+            for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+            std::ranges::stable_sort(order, std::greater{}, [&](std::size_t i) { return logits[position][i]; });
+            double sum = 0;
+            const std::size_t summed = size(experts.weights_of_chosen ? experts.per_token : experts.count);
+            for (std::size_t i = 0; i < summed; ++i) sum += std::exp(logits[position][order[i]]);
+            for (std::size_t i = 0; i < size(experts.per_token); ++i) {
+                const double share = std::exp(logits[position][order[i]]) / sum;
+                for (std::size_t k = 0; k < result[position].size(); ++k)
+                    result[position][k] += share * of_expert[order[i]][position][k];
             }
         }
-        return projected(gated, base + "down_proj");
+        return result;
     }
 
     const model_config& config_;
