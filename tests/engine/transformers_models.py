@@ -54,6 +54,7 @@ OLMO3_ROPE = {"full_attention": YARN, "sliding_attention": {"rope_type": "defaul
 WINDOW = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}
 FOUR_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
+EXPERTS = {"num_experts_per_tok": 3, "moe_intermediate_size": 20}
 GEMMA = {"tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 20}
 
 # Name, family, weight type, differences from SIZES. The place in the list is the seed.
@@ -86,6 +87,13 @@ MODELS = [
                                                        "layer_norm_eps": 1e-5}),
     ("olmo3", "olmo3", torch.bfloat16, {"pad_token_id": 0, "sliding_window": 7, "layer_types": ALTERNATING,
                                         "num_hidden_layers": 3, "rope_parameters": OLMO3_ROPE}),
+    ("qwen3_moe", "qwen3_moe", torch.bfloat16, {**FOUR_HEADS, **EXPERTS, "num_experts": 7, "norm_topk_prob": True}),
+    ("qwen3_moe_all", "qwen3_moe", torch.bfloat16, {**FOUR_HEADS, **EXPERTS, "num_experts": 5, "norm_topk_prob": False}),
+    ("mixtral", "mixtral", torch.bfloat16, {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    # A limit that clamps, and a ramp of YaRN that rounding would change.
+    ("gpt_oss", "gpt_oss", torch.bfloat16, {**FOUR_HEADS, "num_local_experts": 6, "num_experts_per_tok": 3, "num_hidden_layers": 3,
+                                            "sliding_window": 7, "layer_types": ALTERNATING, "swiglu_limit": 0.75,
+                                            "attention_bias": True, "rope_parameters": {**YARN, "truncate": False}}),
 ]
 SIZES = {
     "vocab_size": 31,
@@ -120,10 +128,12 @@ def fill(model, random):
         values = torch.empty_like(parameter, dtype=torch.float64).normal_(generator=random)
         if "norm" in name and name.endswith("weight"):
             values = offset_of_norms(model.config.model_type) + values / 4
-        elif name.endswith("bias"):
+        elif name.endswith(("bias", "sinks")):
             values = values / 2
         elif "embed_tokens" not in name:
-            values = values / parameter.shape[1] ** 0.5
+            # Experts have a matrix each; in GPT-OSS they are multiplied from the right.
+            inputs = 1 if parameter.dim() == 2 or model.config.model_type == "gpt_oss" else 2
+            values = values / parameter.shape[inputs] ** 0.5
         parameter.copy_(values)
 
 
@@ -151,6 +161,8 @@ def logits_in(model_class, folder, dtype, ids, device):
         model = model_class.from_pretrained(folder, dtype=dtype).to(device)
         if getattr(model.config, "attn_logit_softcapping", None):
             model.set_attn_implementation("eager")  # the others ignore the softcap
+        if hasattr(model, "set_experts_implementation"):
+            model.set_experts_implementation("eager")  # the others do not have float64
         return model(ids.to(device)).logits[0].double().cpu()
 
 

@@ -11,6 +11,7 @@
 #include <numbers>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,7 +48,10 @@ class gguf_converter {
         add_family();
         add_rope();
         add_tokens();
-        for (const weight& one : weights_.all()) add_tensor(one);
+        for (const weight& one : weights_.all()) {
+            if (one.name.find(".experts.") == std::string::npos) add_tensor(one);
+        }
+        if (experts() > 0) add_experts();
         return builder_.build();
     }
 
@@ -59,10 +63,21 @@ class gguf_converter {
     }
 
   private:
-    std::string architecture() const { return type_ == "gemma3_text" ? "gemma3" : type_ == "olmo3" ? "olmo2" : type_; }
+    std::string architecture() const {
+        static const std::vector<std::pair<std::string, std::string>> others{{"gemma3_text", "gemma3"},
+                                                                             {"olmo3", "olmo2"},
+                                                                             {"mixtral", "llama"},
+                                                                             {"qwen3_moe", "qwen3moe"},
+                                                                             {"gpt_oss", "gpt-oss"}};
+        for (const auto& [type, name] : others) {
+            if (type_ == type) return name;
+        }
+        return type_;
+    }
     std::string key(const std::string& name) const { return architecture() + "." + name; }
     bool is_gemma() const { return type_.starts_with("gemma"); }
-    bool permutes() const { return type_ == "llama" || type_ == "smollm3" || type_ == "granite"; }
+    bool permutes() const { return type_ == "llama" || type_ == "smollm3" || type_ == "granite" || type_ == "mixtral"; }
+    int experts() const { return config_.value("num_local_experts", 0); }
     int number(const char* name) const { return config_.at(name).get<int>(); }
     int head_dim() const {
         return config_.contains("head_dim") ? number("head_dim")
@@ -111,6 +126,15 @@ class gguf_converter {
             for (const std::string type : config_.at("layer_types"))
                 slides += raw(std::uint8_t{type == "sliding_attention"});
             builder_.value(key("attention.sliding_window_pattern"), 9, slides);
+        }
+        if (experts() > 0) {
+            whole("expert_count", experts());
+            whole("expert_used_count", number("num_experts_per_tok"));
+        }
+        if (type_ == "qwen3_moe") whole("expert_feed_forward_length", number("moe_intermediate_size"));
+        if (type_ == "gpt_oss") {
+            whole("expert_feed_forward_length", number("intermediate_size"));
+            whole("attention.sliding_window", number("sliding_window"));
         }
         if (type_ == "stablelm")
             builder_.truth(key("use_parallel_residual"), config_.at("use_parallel_residual").get<bool>());
@@ -166,7 +190,7 @@ class gguf_converter {
     }
 
     std::string name_of_tensor(std::string name) const {
-        const bool norms_after = is_gemma() ? type_ != "gemma" : architecture() == "olmo2";
+        const bool norms_after = is_gemma() ? type_ != "gemma" : architecture() == "olmo2" || type_ == "gpt_oss";
         const std::vector<std::pair<std::string, std::string>> pairs{
             {"model.layers.", "blk."},
             {"model.embed_tokens", "token_embd"},
@@ -183,6 +207,10 @@ class gguf_converter {
             {"self_attn.k_proj", "attn_k"},
             {"self_attn.v_proj", "attn_v"},
             {"self_attn.o_proj", "attn_output"},
+            {"self_attn.sinks", "attn_sinks.weight"},
+            {"block_sparse_moe.gate", "ffn_gate_inp"},
+            {"mlp.router", "ffn_gate_inp"},
+            {"mlp.gate.", "ffn_gate_inp."},
             {"mlp.gate_up_proj", "ffn_up"},
             {"mlp.gate_proj", "ffn_gate"},
             {"mlp.up_proj", "ffn_up"},
@@ -215,6 +243,54 @@ class gguf_converter {
             for (float& value : values) value += 1;
         }
         add_floats(name_of_tensor(one.name), {one.shape.rbegin(), one.shape.rend()}, values);
+    }
+
+    // One tensor for all experts of a layer: [experts, rows, columns], and [experts, rows] of biases.
+    void add_experts() {
+        for (int layer = 0; layer < number("num_hidden_layers"); ++layer) {
+            const std::string of = "model.layers." + std::to_string(layer) + ".", to = "blk." + std::to_string(layer);
+            type_ == "gpt_oss" ? stack_gpt_oss(of + "mlp.experts.", to) : stack_experts(of, to);
+        }
+    }
+
+    void stack_experts(const std::string& of, const std::string& to) {
+        const bool is_mixtral = type_ == "mixtral";
+        for (const auto& [own, mixtral, name] : {std::tuple{"gate_proj", "w1", ".ffn_gate_exps.weight"},
+                                                 {"up_proj", "w3", ".ffn_up_exps.weight"},
+                                                 {"down_proj", "w2", ".ffn_down_exps.weight"}}) {
+            std::vector<float> all;
+            std::vector<std::int64_t> shape;
+            for (int expert = 0; expert < experts(); ++expert) {
+                const weight& one =
+                    weights_.at(of + (is_mixtral ? "block_sparse_moe" : "mlp") + ".experts." + std::to_string(expert) +
+                                "." + (is_mixtral ? mixtral : own) + ".weight");
+                const std::vector<float> values = to_floats(one);
+                all.insert(all.end(), values.begin(), values.end());
+                shape = one.shape;
+            }
+            add_floats(to + name, {shape[1], shape[0], experts()}, all);
+        }
+    }
+
+    // The file has [experts, columns, rows] and [experts, rows]; rows of gate and up alternate.
+    void stack_gpt_oss(const std::string& of, const std::string& to) {
+        for (const auto& [from, first, step, name] : {std::tuple{"gate_up_proj", 0, 2, ".ffn_gate_exps"},
+                                                      {"gate_up_proj", 1, 2, ".ffn_up_exps"},
+                                                      {"down_proj", 0, 1, ".ffn_down_exps"}}) {
+            const weight& whole = weights_.at(of + from);
+            const std::vector<float> values = to_floats(whole), biases = to_floats(weights_.at(of + from + "_bias"));
+            const std::int64_t count = whole.shape[0], columns = whole.shape[1], rows = whole.shape[2];
+            std::vector<float> all, bias;
+            for (std::int64_t expert = 0; expert < count; ++expert) {
+                for (std::int64_t row = first; row < rows; row += step) {
+                    bias.push_back(biases[static_cast<std::size_t>(expert * rows + row)]);
+                    for (std::int64_t column = 0; column < columns; ++column)
+                        all.push_back(values[static_cast<std::size_t>((expert * columns + column) * rows + row)]);
+                }
+            }
+            add_floats(to + name + ".weight", {columns, rows / step, count}, all);
+            add_floats(to + name + ".bias", {rows / step, count}, bias);
+        }
     }
 
     void add_floats(const std::string& name, const std::vector<std::int64_t>& dimensions,
