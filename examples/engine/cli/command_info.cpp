@@ -74,6 +74,7 @@ std::string variations_text(const model_config& config) {
     add(config.norm == norm_kind::layer, "LayerNorm");
     add(config.norms == norm_place::after, "norms after sublayers");
     add(config.norms == norm_place::around, "norms around sublayers");
+    add(config.attention_sinks, "attention sinks");
     add(config.activation == gate_activation::gelu_tanh, "GELU");
     add(config.parallel_residual, "parallel residual");
     add(config.attention_softcap > 0, str_cat("attention softcap ", config.attention_softcap));
@@ -153,6 +154,8 @@ int run_info(const info_command& command, const command_streams& streams) {
     line("architecture", name_of(config.family) + variations_text(config));
     line("layers", std::to_string(config.layers));
     line("hidden size", str_cat(config.hidden_size, ", feed-forward ", config.intermediate_size));
+    if (config.experts.given())
+        line("experts", str_cat(config.experts.count, " in each layer, ", config.experts.per_token, " for each token"));
     line("heads", str_cat(config.heads, " of head_dim ", config.head_dim, ", ", config.kv_heads, " KV heads"));
     line("RoPE", rope_text(config, config.rope));
     if (config.local_rope) line("RoPE, window", rope_text(config, *config.local_rope));

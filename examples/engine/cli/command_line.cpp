@@ -66,8 +66,8 @@ constexpr const char* bench_help =
   imbrex bench model.gguf --requests 32 --batch-tokens 1024 --stats
 
 Random weights need no download: llama-3.1-8b (16 GB), qwen2.5-0.5b (1 GB), qwen3-0.6b (1.2 GB), gemma-3-1b (2 GB),
-smollm2-135m (0.3 GB), tiny. Each number of --requests is a row. Prompt tok/s: all tokens of steps with prefill, over the time of these
-steps. Decode tok/s: tokens of steps that only decode. All tok/s: generated tokens over the time of the row.)";
+smollm2-135m (0.3 GB), gpt-oss-20b (14 GB), qwen3-30b-a3b (61 GB; 17 GB with --random-type q4_K), tiny. Each number of
+--requests is a row. Prompt tok/s: all tokens of steps with prefill, over the time of these steps. Decode tok/s: tokens of steps that only decode. All tok/s: generated tokens over the time of the row.)";
 
 constexpr const char* tokenize_help =
     R"(Examples:

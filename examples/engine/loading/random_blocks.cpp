@@ -108,6 +108,9 @@ weight_type type_named(std::string_view kind) {
 weight_type random_weight_type(std::string_view kind, const model_config& config, const expected_weight& weight) {
     const weight_type wanted = kind == "q4_K_M" ? type_in_q4_k_m(config, weight.name) : type_named(kind);
     if (weight.shape.size() < 2) return weight_type::bf16;
+    const bool is_expert_of_gpt_oss =
+        config.family == model_family::gpt_oss && weight.name.find(".experts.") != std::string::npos;
+    if (wanted == weight_type::bf16 && is_expert_of_gpt_oss && weight.shape.back() % 32 == 0) return weight_type::mxfp4;
     for (const weight_type type : {wanted, weight_type::q8_0}) {
         if (weight.shape.back() % format_of(type).elements == 0) return type;
     }

@@ -16,8 +16,8 @@ namespace imbrex::engine {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> names{"llama-3.1-8b", "qwen2.5-0.5b", "qwen3-0.6b",
-                                                "gemma-3-1b",   "smollm2-135m", "tiny"};
+constexpr std::array<std::string_view, 8> names{"llama-3.1-8b", "qwen2.5-0.5b", "qwen3-0.6b",    "gemma-3-1b",
+                                                "smollm2-135m", "gpt-oss-20b",  "qwen3-30b-a3b", "tiny"};
 
 model_config llama_8b() {
     return {.family = model_family::llama,
@@ -116,6 +116,49 @@ model_config smollm2_135m() {
             .eos_tokens = {2}};
 }
 
+model_config gpt_oss_20b() {
+    model_config config{.family = model_family::gpt_oss,
+                        .layers = 24,
+                        .hidden_size = 2880,
+                        .intermediate_size = 2880,
+                        .heads = 64,
+                        .kv_heads = 8,
+                        .head_dim = 64,
+                        .vocab_size = 201088,
+                        .context = 131072,
+                        .qkv_bias = true,
+                        .output_bias = true,
+                        .experts = {.count = 32, .per_token = 4, .bias = true, .swiglu_limit = 7},
+                        .attention_sinks = true,
+                        .rope = {.theta = 150000,
+                                 .scaling = rope_scaling::yarn,
+                                 .factor = 32,
+                                 .truncate = false,
+                                 .original_max_position_embeddings = 4096},
+                        .bos_token = 199998,
+                        .eos_tokens = {200002, 199999, 200012}};
+    config.set_windows(128, [](int layer) { return layer % 2 == 0; });
+    return config;
+}
+
+model_config qwen3_30b() {
+    return {.family = model_family::qwen3_moe,
+            .layers = 48,
+            .hidden_size = 2048,
+            .intermediate_size = 768,
+            .heads = 32,
+            .kv_heads = 4,
+            .head_dim = 128,
+            .vocab_size = 151936,
+            .context = 40960,
+            .norm_eps = 1e-6,
+            .qk_norm = qk_norm_rows::head,
+            .experts = {.count = 128, .per_token = 8},
+            .rope = {.theta = 1e6},
+            .bos_token = {},
+            .eos_tokens = {151643, 151645}};
+}
+
 model_config tiny() {
     return {.family = model_family::llama,
             .layers = 2,
@@ -200,6 +243,8 @@ model_config config_of_known_model(std::string_view name) {
     if (name == "qwen3-0.6b") return qwen3_half_b();
     if (name == "gemma-3-1b") return gemma3_1b();
     if (name == "smollm2-135m") return smollm2_135m();
+    if (name == "gpt-oss-20b") return gpt_oss_20b();
+    if (name == "qwen3-30b-a3b") return qwen3_30b();
     std::string all;
     for (const std::string_view one : names) all += (all.empty() ? "" : ", ") + std::string(one);
     require(name == "tiny", "random model: ", std::string(name), "; these are known: ", all);

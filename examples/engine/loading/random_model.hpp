@@ -13,7 +13,8 @@
 
 namespace imbrex::engine {
 
-// llama-3.1-8b, qwen2.5-0.5b, qwen3-0.6b, gemma-3-1b, smollm2-135m and tiny (two small layers).
+// llama-3.1-8b, qwen2.5-0.5b, qwen3-0.6b, gemma-3-1b, smollm2-135m, gpt-oss-20b, qwen3-30b-a3b and tiny (two small
+// layers).
 std::span<const std::string_view> known_models();
 
 // Throws for an unknown name.

@@ -27,10 +27,12 @@ TEST_CASE("Known models have the parameter counts of the real ones") {
     CHECK(parameters_of("qwen3-0.6b") == 596'049'920);
     CHECK(parameters_of("gemma-3-1b") == 999'885'952);
     CHECK(parameters_of("smollm2-135m") == 134'515'008);
+    CHECK(parameters_of("gpt-oss-20b") == 20'914'757'184);
+    CHECK(parameters_of("qwen3-30b-a3b") == 30'532'122'624);
     for (const std::string_view name : known_models()) check_sizes(config_of_known_model(name), "known model");
     check_error_message(
         "random model: gpt-5; these are known: llama-3.1-8b, qwen2.5-0.5b, qwen3-0.6b, gemma-3-1b, "
-        "smollm2-135m, tiny",
+        "smollm2-135m, gpt-oss-20b, qwen3-30b-a3b, tiny",
         [] { config_of_known_model("gpt-5"); });
 }
 
