@@ -5,6 +5,7 @@
 #include <cstring>
 #include <imbrex/core/error.hpp>
 #include <imbrex/hw/host/thread_pool.hpp>
+#include <imbrex/kernels/moe_router/routing.hpp>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -89,6 +90,8 @@ class expert_reader {
         const weight& found = from_.at(name);
         require(found.shape.size() == rank && found.elements() > 0, file_, ": tensor \"", name, "\" has the shape ",
                 to_string(found.shape), "; experts have ", rank, " dimensions here, none of them 0");
+        require(found.shape[0] <= moe_sizes::most_experts, file_, ": tensor \"", name, "\" has ", found.shape[0],
+                " experts; at most ", moe_sizes::most_experts, " are allowed");
         return found;
     }
 

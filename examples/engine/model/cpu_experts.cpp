@@ -17,15 +17,14 @@ moe_sizes sizes_of(const expert_config& config, int tokens) {
     return {.tokens = tokens, .experts = config.count, .top_k = config.per_token, .tile_rows = 1};
 }
 
-runner_options with_types_of_file(runner_options options) {
-    options.weights = weight_format::as_in_file;
+runner_options in_f32(runner_options options) {
+    options.weights = weight_format::f32;
     return options;
 }
 
 }  // namespace
 
-cpu_router::cpu_router(const stacked_weights& from, runner_options options)
-    : cpu_matrix(from, with_types_of_file(options)) {}
+cpu_router::cpu_router(const stacked_weights& from, runner_options options) : cpu_matrix(from, in_f32(options)) {}
 
 cpu_experts::cpu_experts(weight_loader& loader, const std::string& mlp, const norm_weights& before,
                          const expert_config& config, world where)

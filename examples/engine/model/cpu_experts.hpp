@@ -22,7 +22,7 @@
 
 namespace imbrex::engine {
 
-// The router, which keeps the type of the file: its logits decide.
+// The router, in f32 whatever the format of the others: its logits decide.
 struct cpu_router : cpu_matrix {
     cpu_router() = default;
     cpu_router(const stacked_weights& from, runner_options options);
