@@ -38,6 +38,7 @@ class gguf_converter {
     std::string cannot() const {
         if (type_ == "mistral" || type_ == "ministral") return "the architecture llama has no window";
         if (type_ == "qwen2" && config_.value("use_sliding_window", false)) return "the architecture has no window";
+        if (!config_.value("norm_topk_prob", true)) return "the architecture divides by the sum of the chosen";
         if (rope_.value("rope_type", "") == "dynamic") return "there is no dynamic scaling";
         return rope_.contains("mscale") ? "there are no mscale and truncate" : "";
     }
