@@ -135,7 +135,7 @@ inline const tokenizer& small_tokenizer() {
         for (int byte = 0; byte < 256; ++byte) words.tokens.push_back({std::string(1, static_cast<char>(byte)), {}, 0});
         const auto add = [&](int left, int right) {
             const int id = static_cast<int>(words.tokens.size());
-            words.merges[pair_of(left, right)] = {id, id};
+            words.merges.push_back({left, right, id});
             words.tokens.push_back({words.tokens[static_cast<std::size_t>(left)].bytes +
                                         words.tokens[static_cast<std::size_t>(right)].bytes,
                                     token_kind::normal, 0});
