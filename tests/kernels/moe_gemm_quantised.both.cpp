@@ -72,22 +72,9 @@ TEST_CASE("MoE GEMM, quantised: scales of rows that the epilogue applies") {
 
 TEST_CASE("MoE GEMM, quantised: the clamped SwiGLU of MXFP4 experts with biases") {
     const moe_gemm_case one{{.tokens = 50, .experts = 3, .top_k = 2}, 192, 160, true};
-    std::vector<bf16> bias(3 * 2 * 192);
-    fill_random(bias, 9, -4, 4);
-    std::vector<std::unique_ptr<buffer<bf16>>> alive;
-    using clamped = epilogue::biased_glu<bf16, activation::clamped_swiglu>;
-    check<mxfp4_weights<bf16>, bf16, gathered, clamped>(
-        one, 0.02,
-        [&](world where) {
-            alive.push_back(std::make_unique<buffer<bf16>>(where, bias.size()));
-            alive.back()->values = bias;
-            return clamped{{alive.back()->upload(), 2 * 192, 2 * 192}, {}};
-        },
-        [&](double gate, double up, int expert, int column) {
-            const double g = std::min(gate + number(bias[expert * 384 + column]), 7.0);
-            const double u = std::clamp(up + number(bias[expert * 384 + 192 + column]), -7.0, 7.0);
-            return g / (1 + std::exp(-1.702 * g)) * (u + 1);
-        });
+    clamped_swiglu_case clamped(3, 192);
+    check<mxfp4_weights<bf16>, bf16, gathered, clamped_swiglu_case::type>(one, 0.02, clamped.epilogue(),
+                                                                          clamped.expected());
 }
 
 TEST_CASE("MoE GEMM, quantised: error messages") {

@@ -1,13 +1,18 @@
 // A grouped GEMM over experts with random data, and the same by plain loops in float64.
 #pragma once
 
+#include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/moe_gemm/problem.hpp>
 
 #include "kernels/gemm/random_weights.hpp"
 #include "kernels/gemm/reference.hpp"
 #include "kernels/moe_trial.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
+#include <memory>
+#include <vector>
 
 namespace imbrex_test {
 
@@ -116,6 +121,36 @@ struct moe_gemm_trial {
         }
         return found;
     }
+};
+
+// The clamped SwiGLU of GPT-OSS with random biases of each expert: the epilogue, and what it computes.
+class clamped_swiglu_case {
+  public:
+    using type = imbrex::epilogue::biased_glu<bf16, imbrex::activation::clamped_swiglu>;
+
+    clamped_swiglu_case(int experts, int n) : n_(n), bias_(std::size_t(experts) * 2 * n) {
+        fill_random(bias_, 9, -4, 4);
+    }
+    std::function<type(world)> epilogue() {
+        return [this](world where) {
+            alive_.push_back(std::make_unique<buffer<bf16>>(where, bias_.size()));
+            alive_.back()->values = bias_;
+            return type{{alive_.back()->upload(), 2 * n_, 2 * n_}, {}};
+        };
+    }
+    expected_value expected() const {
+        return [this](double gate, double up, int expert, int column) {
+            const std::size_t place = std::size_t(expert) * 2 * n_ + column;
+            const double g = std::min(gate + number(bias_[place]), 7.0);
+            const double u = std::clamp(up + number(bias_[place + n_]), -7.0, 7.0);
+            return g / (1 + std::exp(-1.702 * g)) * (u + 1);
+        };
+    }
+
+  private:
+    int n_;
+    std::vector<bf16> bias_;
+    std::vector<std::unique_ptr<buffer<bf16>>> alive_;
 };
 
 }  // namespace imbrex_test

@@ -6,8 +6,6 @@
 #include "kernels/moe_gemm_trial.hpp"
 #include "synchronisation.hpp"
 
-#include <memory>
-
 using namespace imbrex;
 using namespace imbrex_test;
 
@@ -54,22 +52,9 @@ TEST_CASE("MoE GEMV: 16-bit weights") {
 
 TEST_CASE("MoE GEMV: the clamped SwiGLU and the biases of each expert") {
     const moe_gemm_case one{{3, 6, 2, 8}, 128, 160};
-    std::vector<bf16> bias(6 * 2 * 128);
-    fill_random(bias, 9, -4, 4);
-    std::vector<std::unique_ptr<buffer<bf16>>> alive;
-    using clamped = epilogue::biased_glu<bf16, activation::clamped_swiglu>;
-    check<mxfp4_weights<bf16>, bf16, gathered, clamped>(
-        one, 0.02,
-        [&](world where) {
-            alive.push_back(std::make_unique<buffer<bf16>>(where, bias.size()));
-            alive.back()->values = bias;
-            return clamped{{alive.back()->upload(), 2 * 128, 2 * 128}, {}};
-        },
-        [&](double gate, double up, int expert, int column) {
-            const double g = std::min(gate + number(bias[expert * 256 + column]), 7.0);
-            const double u = std::clamp(up + number(bias[expert * 256 + 128 + column]), -7.0, 7.0);
-            return g / (1 + std::exp(-1.702 * g)) * (u + 1);
-        });
+    clamped_swiglu_case clamped(6, 128);
+    check<mxfp4_weights<bf16>, bf16, gathered, clamped_swiglu_case::type>(one, 0.02, clamped.epilogue(),
+                                                                          clamped.expected());
 }
 
 TEST_CASE("MoE GEMV: error messages") {
