@@ -208,6 +208,26 @@ IMBREX_KERNEL void load_row_scales(const warpgroup& scope, row_fragment<T, packe
              reinterpret_cast<const two*>(from.storage + lane_row() * packed_scales_per_lane)[scope.rank()]);
 }
 
+// Multiplies columns First to First + Count - 1 by the scale of their row times `factor`, rounded to Float, two at a time.
+template <int First, int Count, class Float, int Rows, int Columns, int Warps, class T>
+IMBREX_KERNEL void scale_group(const warpgroup&, fragment<Float, Rows, Columns, Warps>& tile,
+                               const row_fragment<T, Rows, Warps>& scales, float factor, source = source::current()) {
+    using fragment_type = fragment<Float, Rows, Columns, Warps>;
+#pragma unroll
+    for (int block = 0; block < fragment_type::blocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float scale = imbrex::convert<float>(scales.values[block][half]) * factor;
+            const std::uint32_t both = Float::encode_pair(scale, scale);
+#pragma unroll
+            for (int strip = First / 8; strip < (First + Count) / 8; ++strip) {
+                tile.set_word(block, strip, half,
+                              half2_arithmetic<Float>::multiply(tile.word_at(block, strip, half), both));
+            }
+        }
+    }
+}
+
 // Dequantises 16 rows from FirstRow on.
 template <int FirstRow, class Float, class Format, int Columns>
 IMBREX_KERNEL void dequantise_rows(const warp&, fragment<Float, 16, Columns, 1>& to,

@@ -143,6 +143,23 @@ void load_row_scales(const Scope& scope, row_fragment<T, packed_rows, Warps>& to
     for (int row = 0; row < packed_rows; ++row) to.values[row] = from.storage[packed_row_offset(row)];
 }
 
+template <int First, int Count, class Float, int Rows, int Columns, int Warps, class T>
+void scale_group(const warpgroup& scope, fragment<Float, Rows, Columns, Warps>& tile,
+                 const row_fragment<T, Rows, Warps>& scales, float factor, source here = source::current()) {
+    const char* what = "scaling of a group";
+    const context c = enter(scope, what, here);
+    if (!c) return;
+    touch_fragment(c, scales, use::read, what, here);
+    touch_fragment(c, tile, use::update, what, here);
+    for (int row = 0; row < Rows; ++row) {
+        const float scale = convert<float>(convert<Float>(convert<float>(scales.values[row]) * factor));
+        for (int column = First; column < First + Count; ++column) {
+            tile.at(row, column) = convert<Float>(convert<float>(tile.at(row, column)) * scale);
+        }
+    }
+    spend_lanes(c, Rows * Count, what);
+}
+
 // Dequantises 16 rows.
 template <int FirstRow, class Float, class Format, int Columns>
 void dequantise_rows(const warp& scope, fragment<Float, 16, Columns, 1>& to,

@@ -120,9 +120,16 @@ struct channelwise_weights : detail::directly_accumulated_weights<channelwise_we
     using scale = float;  // per row; applied by the epilogue
     static constexpr int group = 0;
 
-    template <int First, class Block>
-    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const weight_tile& weights) {
+    template <int First, class Block, class Tile>
+    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const Tile& weights) {
         dequantise<First>(self, block, weights.values);
+    }
+    template <int Columns>
+    using weight_columns = detail::unscaled_tile<Format, Columns>;
+    template <int Columns, class Slot>
+    IMBREX_KERNEL static void load_columns(const warp& self, weight_columns<Columns>& to, const weight_tile& from,
+                                           int column, const Slot& slot) {
+        load_object_async(self, to.values, from.values.template columns_from<Columns>(column), slot);
     }
 
     using weight_subtile = detail::unscaled_subtile<Format>;
@@ -165,9 +172,17 @@ struct mxfp4_weights
     using scale = ue8m0;
     static constexpr int group = packed_scale_columns;
 
-    template <int First, class Block>
-    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const weight_tile& weights) {
+    template <int First, class Block, class Tile>
+    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const Tile& weights) {
         dequantise<First>(self, block, weights.values, weights.scales);
+    }
+    template <int Columns>
+    using weight_columns = detail::mxfp4_tile<Columns>;
+    template <int Columns, class Slot>
+    IMBREX_KERNEL static void load_columns(const warp& self, weight_columns<Columns>& to, const weight_tile& from,
+                                           int column, const Slot& slot) {
+        load_object_async(self, to.values, from.values.template columns_from<Columns>(column), slot);
+        load_object_async(self, to.scales, from.scales.template columns_from<Columns>(column), slot);
     }
 
     using weight_subtile = detail::scaled_subtile<e2m1x2, packed_scales<packed_rows, packed_columns>>;
@@ -238,6 +253,29 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
         });
         wait_mma(self, products[groups - 1]);
         add_scaled(std::integral_constant<int, groups - 1>{});
+    }
+
+    // The fused GEMM (dequantising.hpp): weights are multiplied by their scales and rounded.
+    template <int Columns>
+    using weight_columns = detail::grouped_tile<Format, Group, Scale, Columns>;
+    template <int Columns, class Slot>
+    IMBREX_KERNEL static void load_columns(const warp& self, weight_columns<Columns>& to, const weight_tile& from,
+                                           int column, const Slot& slot) {
+        static_assert(Columns % Group == 0, "imbrex: a K step has whole groups");
+        using some_scales = packed_row_scales<Scale>[Columns / Group];
+        load_object_async(self, to.values, from.values.template columns_from<Columns>(column), slot);
+        load_object_async(self, to.scales, reinterpret_cast<const some_scales&>(from.scales[column / Group]), slot);
+    }
+    template <int First, class Block, class Tile>
+    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const Tile& weights) {
+        constexpr int groups_of_block = Group < packed_columns ? packed_columns / Group : 1;
+        constexpr int columns = packed_columns / groups_of_block;
+        dequantise<First>(self, block, weights.values);
+        static_for<groups_of_block>([&](auto number) {
+            row_values<Scale, packed_rows, warpgroup> scales;
+            imbrex::load(self, scales, weights.scales[First / Group + number]);
+            scale_group<number * columns, columns>(self, block, scales, packed_divisor<Format, In>);
+        });
     }
 
     // A subtile has one scale per row, or two with groups of 32. If a group spans several subtiles, their products are

@@ -39,6 +39,17 @@ IMBREX_KERNEL void load(const Scope& scope, hw::row_fragment<Scale, Rows, Warps>
     hw::load_row_scales(scope, to, from, here);
 }
 
+// Multiplies the columns of a group by the scale of their row times `factor`. Both the factor of a row and the result are
+// rounded to Float.
+template <int First, int Count, class Float, int Rows, int Columns, class Scale>
+IMBREX_KERNEL void scale_group(const warpgroup& scope, warpgroup_tile<Float, Rows, Columns>& tile,
+                               const row_values<Scale, Rows, warpgroup>& scales, float factor,
+                               source here = source::current()) {
+    static_assert(First % 8 == 0 && Count % 8 == 0 && First + Count <= Columns,
+                  "imbrex: a group is a multiple of 8 columns inside the tile");
+    hw::scale_group<First, Count>(scope, tile, scales, factor, here);
+}
+
 // A warp loads 64 packed rows, which frees their shared memory, and dequantises 16 of them at a time.
 template <class Format, int Rows, int Columns>
 IMBREX_KERNEL void load(const warp& scope, packed_values<Format, Columns>& to,
