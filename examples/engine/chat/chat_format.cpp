@@ -1,5 +1,6 @@
 #include "engine/chat/chat_format.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <imbrex/core/error.hpp>
@@ -49,6 +50,27 @@ std::vector<chat_message> plain_messages(const chat_request& request) {
     return all;
 }
 
+// Templates for harmony have names of their own for what OpenAI's API calls reasoning_content, and need the arguments of a
+// call as an object.
+void rename_for_harmony(json& messages) {
+    for (json& message : messages) {
+        if (message.contains("reasoning_content") && !message.contains("thinking"))
+            message["thinking"] = message["reasoning_content"];
+        if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
+        for (json& call : message["tool_calls"]) {
+            json& function = call.contains("function") ? call["function"] : call;
+            if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+            json arguments = json::parse(function["arguments"].get<std::string>(), nullptr, false);
+            if (!arguments.is_discarded()) function["arguments"] = std::move(arguments);
+        }
+    }
+}
+
+// By the vocabulary: no model without the format has its tokens.
+bool is_harmony(const tokenizer& tokens) {
+    return tokens.special("<|start|>") && tokens.special("<|channel|>") && tokens.special("<|message|>");
+}
+
 }  // namespace
 
 chat_format chat_format::of_style(const tokenizer& tokens, chat_template style) {
@@ -95,10 +117,22 @@ std::vector<int> chat_format::encode(const chat_request& request) const {
     return encode_by_template(std::get<jinja::jinja_template>(template_), request);
 }
 
+chat_output_parser chat_format::output_parser(std::span<const int> prompt) const {
+    constexpr std::size_t tokens_of_tags = 16;
+    const auto end_of_prompt = [&](std::size_t count) {
+        return tokens_->decode(prompt.last(std::min(count, prompt.size())), tokenizer::special_tokens::marked);
+    };
+    if (!is_harmony(*tokens_)) return {chat_output_format::tags, end_of_prompt(tokens_of_tags)};
+    const auto header = std::ranges::find(prompt.rbegin(), prompt.rend(), *tokens_->special("<|start|>"));
+    return {chat_output_format::harmony, end_of_prompt(static_cast<std::size_t>(header - prompt.rbegin()) + 1)};
+}
+
 std::vector<int> chat_format::encode_by_template(const jinja::jinja_template& made, const chat_request& request) const {
     json variables{{"bos_token", bos_text_}, {"eos_token", eos_text_}, {"add_generation_prompt", true}};
     for (const auto& [key, content] : request.variables.items()) variables[key] = content;
-    variables["messages"] = guarded_json(request.messages, *tokens_);
+    json messages = request.messages;
+    if (is_harmony(*tokens_)) rename_for_harmony(messages);
+    variables["messages"] = guarded_json(messages, *tokens_);
     if (!request.tools.is_null()) variables["tools"] = guarded_json(request.tools, *tokens_);
     const std::string text = made.render(variables, {.now = jinja::local_time()});
     return tokens_->encode(text, {.add_special_tokens = false, .parse_special = true});

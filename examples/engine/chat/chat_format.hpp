@@ -7,10 +7,12 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "engine/chat/chat_output.hpp"
 #include "engine/chat/jinja_template.hpp"
 #include "engine/loading/chat_source.hpp"
 #include "engine/tokenizer/chat_template.hpp"
@@ -33,6 +35,9 @@ class chat_format {
 
     // The conversation up to the start of the assistant's next turn.
     std::vector<int> encode(const chat_request& request) const;
+
+    // Divides the answer to this prompt. Its text has marks around special tokens.
+    chat_output_parser output_parser(std::span<const int> prompt) const;
 
     // Tokens that end the assistant's turn, in addition to the model's own.
     const std::vector<int>& end_tokens() const { return end_tokens_; }

@@ -98,6 +98,12 @@ std::string dumped(const ordered& value) {
                       ordered::error_handler_t::replace);  // the bytes of a token need not be valid UTF-8
 }
 
+void add_answer(ordered& line, const chat_output& answer) {
+    line["text"] = answer.content;
+    if (!answer.reasoning.empty()) line["reasoning_content"] = answer.reasoning;
+    if (!answer.tool_calls.empty()) line["tool_calls"] = to_json(answer.tool_calls);
+}
+
 }  // namespace
 
 batch_request parse_batch_request(std::string_view line, int number, const generation_args& usual) {
@@ -139,17 +145,17 @@ std::string batch_request_id(std::string_view line, int number) {
     return std::to_string(number);
 }
 
-std::string result_line(const std::string& id, const written_text& written, int prompt_tokens, const tokenizer& tokens,
-                        bool with_logprobs) {
+std::string result_line(const std::string& id, const written_text& written, const chat_output* answer,
+                        int prompt_tokens, const tokenizer& tokens, bool with_logprobs) {
     const auto described = [&](int token, float logprob) {
         return ordered{
             {"id", token}, {"token", token < tokens.size() ? tokens.at(token).bytes : ""}, {"logprob", logprob}};
     };
-    ordered line{{"id", ordered::parse(id)},
-                 {"text", written.text},
-                 {"finish", name_of(written.reason)},
-                 {"prompt_tokens", prompt_tokens},
-                 {"tokens", written.tokens.size()}};
+    ordered line{{"id", ordered::parse(id)}, {"text", written.text}};
+    if (answer != nullptr) add_answer(line, *answer);
+    line["finish"] = name_of(written.reason);
+    line["prompt_tokens"] = prompt_tokens;
+    line["tokens"] = written.tokens.size();
     if (with_logprobs) {
         ordered all = ordered::array();
         for (const sampled_token& each : written.tokens) {

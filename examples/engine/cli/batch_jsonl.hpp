@@ -29,9 +29,9 @@ batch_request parse_batch_request(std::string_view line, int number, const gener
 // The "id" of a request as JSON, or the line number; also for lines with other errors.
 std::string batch_request_id(std::string_view line, int number);
 
-// Lines without a trailing line break.
-std::string result_line(const std::string& id, const written_text& written, int prompt_tokens, const tokenizer& tokens,
-                        bool with_logprobs);
+// Lines without a trailing line break. The answer in a chat is divided: "text" is its content.
+std::string result_line(const std::string& id, const written_text& written, const chat_output* answer,
+                        int prompt_tokens, const tokenizer& tokens, bool with_logprobs);
 std::string error_line(const std::string& id, int number, const std::string& message);
 
 }  // namespace imbrex::engine

@@ -26,6 +26,8 @@ struct job {
     int prompt_tokens = 0;
     bool with_logprobs = false;
     written_text written{};
+    std::optional<chat_output_parser> parser{};  // in a chat
+    chat_output answer{};
     std::string result{};  // when finished
 };
 
@@ -59,11 +61,17 @@ class batch_server {
     void step() {
         for (text_event& each : model_.step()) {
             job& it = *of_sequence_.at(each.id);
-            it.written.text += each.text;
+            if (it.parser) {
+                it.answer.append(it.parser->push(each.text));
+            } else {
+                it.written.text += each.text;
+            }
             it.written.tokens.push_back(std::move(each.sampled));
             it.written.reason = each.reason;
             if (each.reason == finish_reason::none) continue;
-            it.result = result_line(it.id, it.written, it.prompt_tokens, model_.tokens(), it.with_logprobs);
+            if (it.parser) it.answer.append(it.parser->finish());
+            it.result = result_line(it.id, it.written, it.parser ? &it.answer : nullptr, it.prompt_tokens,
+                                    model_.tokens(), it.with_logprobs);
             of_sequence_.erase(each.id);
             ++done_;
             write_results();
@@ -85,7 +93,11 @@ class batch_server {
         options.sampling.seed = wanted.text.seed.value_or(0);
         it.with_logprobs = options.sampling.logprobs > 0;
         std::vector<int> prompt = wanted.chat ? encoded_chat(*wanted.chat) : model_.encode_prompt(wanted.prompt);
-        if (wanted.chat) options.eos_tokens = format_->end_tokens();
+        if (wanted.chat) {
+            options.eos_tokens = format_->end_tokens();
+            options.special = tokenizer::special_tokens::marked;
+            it.parser = format_->output_parser(prompt);
+        }
         if (wanted.chat || wanted.prompt.empty()) options.position = incremental_detokenizer::text_position::beginning;
         it.prompt_tokens = static_cast<int>(prompt.size());
         options.max_tokens = wanted.text.max_tokens.value_or(tokens_that_fit(model_, prompt.size(), usual_tokens));

@@ -47,8 +47,13 @@ class conversation {
         return prompt;
     }
 
-    void answered(const written_text& written) {
-        if (format_) return say("assistant", written.text);
+    // The reasoning is not kept: templates drop that of earlier turns.
+    void answered(const written_text& written, const chat_output& answer) {
+        if (format_) {
+            say("assistant", answer.content);
+            if (!answer.tool_calls.empty()) request_.messages.back()["tool_calls"] = to_json(answer.tool_calls);
+            return;
+        }
         for (const sampled_token& each : written.tokens) ids_.push_back(each.token);
         if (written.reason == finish_reason::eos_token)
             ids_.clear();  // the text has ended: the next line begins another
@@ -68,7 +73,13 @@ class conversation {
         if (!format_) return result;
         result.eos_tokens = format_->end_tokens();
         result.position = incremental_detokenizer::text_position::beginning;
+        result.special = tokenizer::special_tokens::marked;
         return result;
+    }
+
+    std::optional<chat_output_parser> output_parser(const std::vector<int>& prompt) const {
+        if (!format_) return {};
+        return format_->output_parser(prompt);
     }
 
   private:
@@ -121,6 +132,42 @@ std::optional<std::string> read_message(line_editor& input) {
     return all;
 }
 
+// Prints an answer as it comes.
+class answer_printer {
+  public:
+    answer_printer(const command_streams& streams, bool shows_reasoning)
+        : streams_(streams), shows_reasoning_(shows_reasoning), dims_(is_terminal(streams.err)) {}
+
+    void print(const chat_output& more) {
+        if (shows_reasoning_ && !more.reasoning.empty()) {
+            if (dims_) streams_.err << "\x1b[2m";
+            print_text(streams_.err, more.reasoning);
+            if (dims_) streams_.err << "\x1b[0m";
+            is_reasoning_ = true;
+        }
+        if (!more.content.empty()) end_reasoning();
+        print_text(streams_.out, more.content);
+    }
+
+    void end_reasoning() {
+        if (std::exchange(is_reasoning_, false)) streams_.err << "\n\n" << std::flush;
+    }
+
+  private:
+    const command_streams& streams_;
+    bool shows_reasoning_, dims_;
+    bool is_reasoning_ = false;
+};
+
+// What the user does not see in the answer.
+void explain(const chat_output& answer, const written_text& written, std::ostream& err) {
+    for (const tool_call& call : answer.tool_calls)
+        err << "(the model calls " << call.name << "(" << call.arguments << "); there are no tools here)\n";
+    if (written.reason == finish_reason::length && answer.content.empty() && !answer.reasoning.empty())
+        err << "(the answer ended within its reasoning, after " << written.tokens.size()
+            << " tokens; --max-tokens allows more)\n";
+}
+
 void answer(text_engine& model, conversation& talk, const std::string& line, const chat_command& command,
             std::uint64_t seed, const command_streams& streams) {
     const int wanted = command.text.max_tokens.value_or(std::min(usual_tokens, model.max_sequence_length() / 2));
@@ -129,9 +176,21 @@ void answer(text_engine& model, conversation& talk, const std::string& line, con
     text_options options = talk.options(command.text);
     options.max_tokens = command.text.max_tokens ? wanted : tokens_that_fit(model, prompt.size(), wanted);
     options.sampling.seed = seed;
-    const written_text written = write_text(model, prompt, options, streams);
-    talk.answered(written);
+    std::optional<chat_output_parser> parser = talk.output_parser(prompt);
+    answer_printer printer(streams, command.reasoning == "show");
+    chat_output said;
+    const auto take = [&](const chat_output& more) {
+        printer.print(more);
+        said.append(more);
+    };
+    const written_text written = write_text(model, prompt, options, streams, [&](const std::string& text) {
+        take(parser ? parser->push(text) : chat_output{.content = text});
+    });
+    if (parser) take(parser->finish());
+    printer.end_reasoning();
+    talk.answered(written, said);
     streams.out << "\n" << std::flush;
+    explain(said, written, streams.err);
     if (command.model.shows_statistics && !command.model.statistics_are_json)
         streams.err << "(" << figures_of(written) << ")\n";
 }

@@ -31,6 +31,7 @@ constexpr const char* chat_help =
     R"(Examples:
   imbrex chat model.gguf
   imbrex chat ~/models/Llama-3.1-8B-Instruct --system "Answer in rhymes." --temperature 0.6
+  imbrex chat gpt-oss-20b.gguf --set reasoning_effort=low --reasoning hide
 
 /reset clears the conversation, /help lists all commands. Ctrl-C stops an answer, Ctrl-D ends the program.
 The model's own chat template is used; --template names another, and --set sets its variables (--set enable_thinking=false).
@@ -55,8 +56,9 @@ Each input line is an object with "prompt" or "messages" ([{"role": "user", "con
 "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"
 ({"<token>": number}), "seed", "stop", "logprobs", "priority". Command-line options are the defaults; a line without a seed gets
 --seed plus its index in the file.
-Each output line has "id", "text", "finish" (end, stop or length), "prompt_tokens" and "tokens", in the order of the input. An invalid
-line gets "error" and does not stop the others; the exit code is then 1.)";
+Each output line has "id", "text", "finish" (end, stop or length), "prompt_tokens" and "tokens", in the order of the input. The
+answer to "messages" has its reasoning apart, in "reasoning_content", and the calls of GPT-OSS in "tool_calls". An invalid line
+gets "error" and does not stop the others; the exit code is then 1.)";
 
 constexpr const char* bench_help =
     R"(Examples:
@@ -275,6 +277,11 @@ class command_line {
         chat_app_ = app_.add_subcommand("chat", "Talk with a model")->footer(chat_help);
         add_path(*chat_app_, chat_.model.path)->required();
         chat_app_->add_option("--system", chat_.system, "system message");
+        chat_app_
+            ->add_option("--reasoning", chat_.reasoning,
+                         "reasoning of the model before its answer: show it, dimmed, on standard error, or hide it")
+            ->check(CLI::IsMember({"show", "hide"}))
+            ->capture_default_str();
         add_template_options(*chat_app_, chat_.format);
         add_model_options(*chat_app_, chat_.model);
         add_text_options(*chat_app_, chat_.text);

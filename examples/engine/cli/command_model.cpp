@@ -129,11 +129,13 @@ std::unique_ptr<text_engine> background_engine_loader::wait(std::ostream& err) {
 constexpr double seconds_of_step = 0.4;
 constexpr int fewest_tokens_of_step = 16, first_tokens_of_step = 64;
 
+void print_text(std::ostream& out, const std::string& text) {
+    out << (is_terminal(out) ? harmless(text) : text) << std::flush;
+}
+
 written_text write_text(text_engine& model, std::vector<int> prompt, const text_options& options,
-                        const command_streams& streams) {
+                        const command_streams& streams, const std::function<void(const std::string&)>& take) {
     const interrupt_guard stop;
-    std::ostream& out = streams.out;
-    const bool is_watched = is_terminal(out);
     const double began = statistics::steady_seconds();
     const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
     const std::int64_t computed_before = model.summary().computed_tokens;
@@ -151,8 +153,12 @@ written_text write_text(text_engine& model, std::vector<int> prompt, const text_
         const double step_began = statistics::steady_seconds();
         for (text_event& each : model.step()) {
             bar.clear();
-            out << (is_watched ? harmless(each.text) : each.text) << std::flush;
-            check_written(out, "the output");
+            if (take) {
+                take(each.text);
+            } else {
+                print_text(streams.out, each.text);
+            }
+            check_written(streams.out, "the output");
             written.text += each.text;
             written.tokens.push_back(std::move(each.sampled));
             written.reason = each.reason;

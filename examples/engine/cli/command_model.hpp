@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <iosfwd>
 #include <memory>
@@ -53,9 +54,13 @@ struct written_text {
     double seconds = 0;
 };
 
-// Streams the text, with a progress bar for a long prompt. Ctrl-C cancels it within a second, also during the prompt.
+// Writes a text at once; without control characters to a terminal.
+void print_text(std::ostream& out, const std::string& text);
+
+// Hands the text over as it comes, with a progress bar for a long prompt; without a function it is printed. Ctrl-C cancels it
+// within a second, also during the prompt.
 written_text write_text(text_engine& model, std::vector<int> prompt, const text_options& options,
-                        const command_streams& streams);
+                        const command_streams& streams, const std::function<void(const std::string&)>& take = {});
 
 // Statistics at the end, if the options ask for them.
 void write_statistics(const model_args& choice, const text_engine& model, const command_streams& streams);

@@ -55,6 +55,7 @@ struct chat_command {
     generation_args text;
     template_args format;
     std::string system;
+    std::string reasoning = "show";  // show, hide
 };
 struct generate_command {
     model_args model;

@@ -57,14 +57,6 @@ std::string exchanged(std::string_view name, const Pairs& pairs) {
     return {};
 }
 
-// End tokens by name, in addition to those that the configuration names.
-void add_end_tokens(model_files& model) {
-    std::vector<int>& all = model.config.eos_tokens;
-    for (const int id : end_of_generation_tokens(model.tokens)) {
-        if (std::ranges::find(all, id) == all.end()) all.push_back(id);
-    }
-}
-
 void complete(model_files& model) {
     require(model.tokens.size() <= model.config.vocab_size, model.name, ": the tokenizer has ", model.tokens.size(),
             " tokens, the model ", model.config.vocab_size);
@@ -76,7 +68,7 @@ void complete(model_files& model) {
                 name_of(found.type), " without a quantization_config that explains them");
     }
     check_unread_weights(model.weights, model.config.tie_word_embeddings, model.name);
-    add_end_tokens(model);
+    model.config.eos_tokens = end_of_generation_tokens(model.tokens, model.config.eos_tokens);
 }
 
 tokenizer read_folder_tokenizer(const std::filesystem::path& path) {

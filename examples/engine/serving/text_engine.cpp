@@ -70,8 +70,8 @@ text_engine::text_engine(model_files files, const engine_options& options, const
               [this] { return make_detokenizer(); }) {}
 
 detokenize_function text_engine::make_detokenizer() const {
-    return [this,
-            decoder = incremental_detokenizer(files_.tokens, position_)](std::optional<int> id) mutable -> std::string {
+    return [this, decoder = incremental_detokenizer(files_.tokens, adding_.position, adding_.special)](
+               std::optional<int> id) mutable -> std::string {
         if (!id) return decoder.finish();
         // The embedding may have more rows than the vocabulary has tokens (padding).
         return *id < files_.tokens.size() ? decoder.push(*id) : std::string();
@@ -107,7 +107,7 @@ sequence_id text_engine::submit(std::vector<int> prompt, const text_options& opt
         wanted.eos_tokens = files_.config.eos_tokens;
         wanted.eos_tokens.insert(wanted.eos_tokens.end(), options.eos_tokens.begin(), options.eos_tokens.end());
     }
-    position_ = options.position;
+    adding_ = options;
     return engine_.add(wanted).front();
 }
 

@@ -36,6 +36,7 @@ struct text_options {
     int priority = 0;
     incremental_detokenizer::text_position position =
         incremental_detokenizer::text_position::continuation;  // position of the text after the prompt
+    tokenizer::special_tokens special = tokenizer::special_tokens::hidden;
 };
 
 struct text_event {
@@ -85,8 +86,7 @@ class text_engine {
     int context_;
     runner_options runner_options_;
     std::unique_ptr<runner> runner_;
-    incremental_detokenizer::text_position position_ =
-        incremental_detokenizer::text_position::continuation;  // of the sequence being added
+    text_options adding_;  // of the sequence being added
     engine<runner> engine_;
 };
 

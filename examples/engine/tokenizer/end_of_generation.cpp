@@ -1,6 +1,8 @@
 #include "engine/tokenizer/end_of_generation.hpp"
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 namespace imbrex::engine {
 
@@ -36,16 +38,20 @@ constexpr std::string_view names[] = {
 
 }  // namespace
 
-std::vector<int> end_of_generation_tokens(const tokenizer& tokens) {
-    // In the harmony format of GPT-OSS <|end|> ends a message, and another may follow.
+std::vector<int> end_of_generation_tokens(const tokenizer& tokens, std::vector<int> in_file) {
     const bool is_harmony = tokens.special("<|return|>") && tokens.special("<|call|>");
     const bool ends_messages = is_harmony || (tokens.special("<|calls|>") && tokens.special("<|flush|>"));
-    std::vector<int> found;
+    std::vector<int> all = std::move(in_file);
     for (const std::string_view name : names) {
-        if (name == "<|end|>" && ends_messages) continue;
-        if (const auto id = tokens.special(name)) found.push_back(*id);
+        const auto id = tokens.special(name);
+        if (!id) continue;
+        if (name == "<|end|>" && ends_messages) {
+            std::erase(all, *id);
+        } else if (std::ranges::find(all, *id) == all.end()) {
+            all.push_back(*id);
+        }
     }
-    return found;
+    return all;
 }
 
 }  // namespace imbrex::engine

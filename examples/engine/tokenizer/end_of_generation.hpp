@@ -8,6 +8,8 @@
 
 namespace imbrex::engine {
 
-std::vector<int> end_of_generation_tokens(const tokenizer& tokens);
+// Those that the file names, then those with known names. In harmony, the format of GPT-OSS, <|end|> ends a message, and
+// another may follow: it is none of them, even if the file says so.
+std::vector<int> end_of_generation_tokens(const tokenizer& tokens, std::vector<int> in_file = {});
 
 }  // namespace imbrex::engine

@@ -311,7 +311,9 @@ std::string incremental_detokenizer::push(int id) {
         const bool drops_space = drops_space_;
         std::string text = finish();
         drops_space_ = drops_space;
-        return special_ == tokenizer::special_tokens::shown ? text + next.bytes : text;
+        if (special_ == tokenizer::special_tokens::shown) text += next.bytes;
+        if (special_ == tokenizer::special_tokens::marked) text += special_token_mark + next.bytes + special_token_mark;
+        return text;
     }
     std::string_view bytes = next.bytes;
     if (drops_space_ && bytes.starts_with(' ')) bytes.remove_prefix(1);

@@ -82,6 +82,9 @@ struct encode_options {
 // which encode removes again.
 std::string guarded(std::string_view text, const class tokenizer& tokens);
 
+// Around the names of special tokens if they are marked; no byte of UTF-8.
+inline constexpr char special_token_mark = '\xff';
+
 class tokenizer {
   public:
     explicit tokenizer(vocabulary description);
@@ -90,7 +93,8 @@ class tokenizer {
 
     std::vector<int> encode(std::string_view text, const encode_options& options = {}) const;
 
-    enum class special_tokens { hidden, shown };
+    // Marked: each name stands between two marks, which no text has.
+    enum class special_tokens { hidden, shown, marked };
     // Invalid UTF-8 becomes U+FFFD. at(id).bytes has the raw bytes of a token.
     std::string decode(std::span<const int> ids, special_tokens special = special_tokens::hidden) const;
 

@@ -226,6 +226,42 @@ TEST_CASE("chat: with and without a template, and its commands") {
     CHECK(reset.out == answer + answer);
 }
 
+TEST_CASE("chat and batch: the reasoning of an answer stands apart from its content") {
+    const temporary_folder folder;
+    write_tiny_model(folder, {"<|start|>", "<|channel|>", "<|message|>", "<|end|>"});
+    folder.write("chat_template.jinja",
+                 "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}"
+                 "<|start|>assistant<|channel|>{{ channel }}<|message|>");
+    const std::string path = folder.path().string();
+    const auto chat = [&](const char* channel, std::vector<std::string> more = {}) {
+        more.insert(more.begin(), {"chat", path, "--seed", "1", "-n", "6", "--set", std::string("channel=") + channel});
+        return run(more, "Hi.\n");
+    };
+    const outcome content = chat("final"), reasoning = chat("analysis");
+    CHECK(content.err.empty());
+    CHECK(content.out.size() > 2);
+    CHECK(reasoning.out == "\n");
+    CHECK(has(reasoning.err, "(the answer ended within its reasoning, after 6 tokens; --max-tokens allows more)"));
+    const outcome hidden = chat("analysis", {"--reasoning", "hide"});
+    CHECK(hidden.err.starts_with("(the answer ended within"));
+    CHECK(has(reasoning.err, "\n\n" + hidden.err));
+    CHECK(has(chat("commentary to=functions.f").err, "(the model calls f("));
+    check_refusal(2, "--reasoning: dim not in {show,hide}", {"chat", path, "--reasoning", "dim"});
+
+    const auto batch = [&](const char* channel) {
+        return lines_of(run({"batch", path, "--set", std::string("channel=") + channel, "--seed", "1"},
+                            R"({"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 6})")
+                            .out)
+            .at(0);
+    };
+    CHECK(batch("final")["text"].get<std::string>() + "\n" == content.out);
+    CHECK_FALSE(batch("final").contains("reasoning_content"));
+    CHECK(batch("analysis")["text"] == "");
+    CHECK(reasoning.err.starts_with(batch("analysis")["reasoning_content"].get<std::string>() + "\n\n"));
+    CHECK(batch("commentary to=f")["tool_calls"][0]["function"]["name"] == "f");
+    CHECK(batch("analysis")["tokens"] == 6);
+}
+
 TEST_CASE("chat: drops the oldest turns of a long conversation and rejects a message that cannot fit") {
     const temporary_folder folder;
     write_tiny_model(folder, {"<|im_start|>", "<|im_end|>"});

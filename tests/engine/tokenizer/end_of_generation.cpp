@@ -8,11 +8,11 @@ namespace imbrex::engine::test {
 
 namespace {
 
-std::vector<int> ends_of(const std::vector<token>& tokens) {
+std::vector<int> ends_of(const std::vector<token>& tokens, const std::vector<int>& in_file = {}) {
     vocabulary words;
     words.name = "test";
     words.tokens = tokens;
-    std::vector<int> ids = end_of_generation_tokens(tokenizer(std::move(words)));
+    std::vector<int> ids = end_of_generation_tokens(tokenizer(std::move(words)), in_file);
     std::ranges::sort(ids);
     return ids;
 }
@@ -33,6 +33,8 @@ TEST_CASE("In harmony, <|end|> ends a message only") {
         call{"<|call|>", token_kind::special};
     CHECK(ends_of({end}) == std::vector<int>{0});
     CHECK(ends_of({end, back, call}) == std::vector<int>{1, 2});
+    CHECK(ends_of({end, back, call}, {0, 2}) == std::vector<int>{1, 2});  // files may call it the end of a turn
+    CHECK(ends_of({end}, {0, 5}) == std::vector<int>{0, 5});
 }
 
 }  // namespace imbrex::engine::test
