@@ -45,13 +45,12 @@ struct expert_rows {
     template <int Count, int Columns, bool Holds, class View>
     IMBREX_KERNEL auto rows_of(const warp& self, const View& a, int first_row, int column) const {
         using element = std::remove_const_t<typename View::element>;
-        constexpr int elements = 16 / static_cast<int>(sizeof(element));
-        const auto chunk_of_row = [&](int row) {
-            if constexpr (Rows == moe_rows::gathered) return chunk_of_token(routing, first_row + row, a);
-            return (first_row + row) * static_cast<int>(a.strides[1] / elements);
+        const auto row_pointer = [&](int row) -> const element* {
+            if constexpr (Rows == moe_rows::sorted) return a.at(0, first_row + row, column).pointer;
+            const int token = read_element(routing.token_of_row, first_row + row);
+            return token == moe_routing::no_token ? nullptr : a.at(0, token, column).pointer;
         };
-        return cp_async_gather_iterator<element, Count, Columns>(self, a.at(0, 0, column).pointer, chunk_of_row,
-                                                                 a.columns() - column);
+        return cp_async_gather_iterator<element, Count, Columns>(self, row_pointer, a.columns() - column);
     }
     // The rows after those of the tile belong to another.
     template <int Count, class T>

@@ -138,26 +138,26 @@ struct cp_async_gather_iterator {
                   "imbrex: cp_async_gather_iterator has a multiple of 8 rows of 128 bytes");
     static constexpr int in_chunk = 16 / static_cast<int>(sizeof(T)), in_row = 8, rows_at_once = 4;
 
-    const T* start;                   // this lane's column of the first rectangle, without the swizzle
-    int chunks[Rows / rows_at_once];  // from there to the lane's rows, in 16 bytes; negative if there is none
-    int columns;                      // in bounds from this lane's column on
+    const T* start[Rows / rows_at_once];  // this lane's chunk in the first rectangle, without the swizzle; may be null
+    int columns;                          // in bounds from this lane's chunk on
 
-    template <class ChunkOfRow>
-    IMBREX_KERNEL cp_async_gather_iterator(const warp&, const T* first, const ChunkOfRow& chunk_of_row, int columns)
-        : start(first + source_column()), columns(columns - source_column()) {
+    template <class RowPointer>
+    IMBREX_KERNEL cp_async_gather_iterator(const warp&, const RowPointer& row_pointer, int columns)
+        : columns(columns - source_column()) {
 #pragma unroll
-        for (int i = 0; i < Rows / rows_at_once; ++i) chunks[i] = chunk_of_row(i * rows_at_once + lane() / in_row);
+        for (int i = 0; i < Rows / rows_at_once; ++i) start[i] = row_pointer(i * rows_at_once + lane() / in_row);
     }
 
-    // Rows and columns that do not exist become zero.
+    // Rows without a pointer, and columns that do not exist, become zero.
     template <class Shared>
     IMBREX_KERNEL void copy_async(const warp&, const Shared& to, int column, source) const {
         const std::uint32_t place = shared_address(to.at(0, 0)) + lane() * 16;
         // Between the rows of a lane only the highest bit of the swizzle differs: 64 bytes.
 #pragma unroll
         for (int i = 0; i < Rows / rows_at_once; ++i) {
-            const bool odd = i % 2 == 1, exists = chunks[i] >= 0 && column < columns;
-            const T* const from = start + (exists ? std::int64_t{chunks[i]} * in_chunk + column : 0);
+            const bool odd = i % 2 == 1;
+            const bool exists = start[i] != nullptr && column < columns;
+            const T* const from = start[i] + (exists ? column + source_column() : 0);
             copy_chunk_async((place ^ (odd ? 64 : 0)) + i * rows_at_once * 128, from, exists ? 16 : 0);
         }
     }

@@ -62,14 +62,9 @@ struct cp_async_gather_iterator {
     std::array<const T*, Rows> rows;
     int columns;
 
-    template <class ChunkOfRow>
-    cp_async_gather_iterator(const warp&, const T* first, const ChunkOfRow& chunk_of_row, int columns)
-        : columns(columns) {
-        constexpr int elements = 16 / static_cast<int>(sizeof(T));
-        for (int row = 0; row < Rows; ++row) {
-            const int chunk = chunk_of_row(row);
-            rows[row] = chunk < 0 ? nullptr : first + std::int64_t{chunk} * elements;
-        }
+    template <class RowPointer>
+    cp_async_gather_iterator(const warp&, const RowPointer& row_pointer, int columns) : columns(columns) {
+        for (int row = 0; row < Rows; ++row) rows[row] = row_pointer(row);
     }
 
     template <class Shared>

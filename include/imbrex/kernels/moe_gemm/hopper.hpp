@@ -31,7 +31,6 @@
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/pipeline.hpp>
 #include <imbrex/tile/register_tile.hpp>
-#include <imbrex/tile/shared_arena.hpp>
 #include <imbrex/tile/shared_tile.hpp>
 #include <imbrex/tile/tma_tensor.hpp>
 
@@ -99,19 +98,10 @@ struct moe_gemm_hopper {
         a_tile a[consumer_warpgroups];
         b_tile b;
     };
-    // Packed subtiles in the shared memory that stages and output leave, for each producer warp. They are copied
-    // `packed_ahead` steps before the rows of A of their step: they come from DRAM, and one step does not hide that.
-    static constexpr int free_bytes = shared_memory_limit - 1024 - Shape.stages * static_cast<int>(sizeof(stage)) -
-                                      consumer_warpgroups * output_buffers * out_tile::bytes;
-    static constexpr int packed_that_fit =
-        free_bytes / (producer_warps * static_cast<int>(sizeof(typename operand::packed_subtile)));
-    static constexpr int packed_slots = !dequantises ? 1 : packed_that_fit < 8 ? packed_that_fit : 8;
-    static constexpr int packed_ahead = dequantises ? packed_slots - ahead : 0;
-    static_assert(!dequantises || packed_ahead >= 1, "imbrex: stages and output leave no room for packed weights");
     struct shared_memory {
         pipeline<stage, Shape.stages> ring;
         out_tile out[consumer_warpgroups][output_buffers];
-        typename operand::packed_subtile packed[producer_warps][packed_slots];
+        typename operand::packed_subtile packed[producer_warps][ahead + 1];
     };
 
     // B: an operand, in the problem, or packed weights of all experts below one another.
@@ -241,37 +231,26 @@ struct moe_gemm_hopper {
         }
     }
 
-    // Groups of copies that may be in flight when a stage is published: those after its own, of a group per step for the
-    // rows of A and another for packed weights; and after the last step, whose groups of packed weights are empty.
-    static constexpr int later_groups = gathers ? ahead * (dequantises ? 2 : 1) : packed_ahead + ahead - 1;
-    static constexpr int last_groups = !dequantises ? 0 : gathers ? 1 : packed_ahead;
-
     template <class Block>
     IMBREX_KERNEL static void fill_stages(warp& self, const Block& block, const arguments& args,
                                           shared_memory& shared) {
         auto filling = shared.ring.producer(self);
-        packed_steps coming(block, args);
         auto& packed = shared.packed[self.index()];
-        const auto copy_packed_of = [&](unsigned step) {
-            if constexpr (dequantises) {
-                if (coming.work.more()) copy_packed(self, args, coming, packed[step % packed_slots]);
-                coming.advance(args.steps);
-                commit_copies(self);
-            }
-        };
-        for (int i = 0; i < packed_ahead; ++i) copy_packed_of(i);
-        unsigned acquired = 0, published = 0;
+        int landing = 0;  // stages that this warp has not published
+        unsigned number = 0;
+        unsigned published = 0;
         const auto publish = [&] {
             if constexpr (dequantises) {
-                dequantise_into(self, filling.unpublished().b, packed[published % packed_slots]);
+                dequantise_into(self, filling.unpublished().b, packed[published % (ahead + 1)]);
             }
             fence_async(self);
             filling.publish_next();
             ++published;
+            --landing;
         };
         for (work_list work(block, args); work.more(); work.advance()) {
             const auto rows = token_rows(self, args, work);
-            for (int k = 0; k < args.steps; ++k) {
+            for (int k = 0; k < args.steps; ++k, ++number) {
                 auto slot = filling.acquire_to_write();
                 if (tma_bytes > 0 && self.index() == 0) {
                     slot.barrier().expect(self, tma_bytes);
@@ -283,39 +262,26 @@ struct moe_gemm_hopper {
                         self, slot->a[own / warpgroup_m].template subtile<gathered_rows, block_k>(own % warpgroup_m, 0),
                         rows, k * block_k);
                 }
-                if constexpr (gathers) commit_copies(self);
-                if (++acquired - published > ahead) {
-                    wait_copies<later_groups>(self);
-                    publish();
-                }
-                copy_packed_of(acquired - 1 + packed_ahead);
+                if constexpr (dequantises) copy_packed(self, args, work, k, packed[number % (ahead + 1)]);
+                commit_copies(self);
+                if (++landing <= ahead) continue;
+                wait_copies<ahead>(self);
+                publish();
             }
         }
-        wait_copies<last_groups>(self);
-        while (published < acquired) publish();
+        wait_copies(self);
+        while (landing > 0) publish();
     }
-
-    // The steps of all tiles of this block, as far as packed weights have been copied.
-    struct packed_steps {
-        work_list work;
-        int k = 0;
-
-        template <class Block>
-        IMBREX_KERNEL packed_steps(const Block& block, const arguments& args) : work(block, args) {}
-        IMBREX_KERNEL void advance(int steps) {
-            if (++k < steps) return;
-            k = 0;
-            work.advance();
-        }
-    };
 
     // The rows of A that this warp gathers for a tile.
     IMBREX_KERNEL static auto token_rows(warp& self, const arguments& args, const work_list& work) {
         if constexpr (gathers) {
             const int first = work.row * block_m + self.index() * gathered_rows;
-            return cp_async_gather_iterator<element, gathered_rows, block_k>(
-                self, args.a_view.pointer,
-                [&](int row) { return chunk_of_token(args.routing, first + row, args.a_view); }, args.a_view.columns());
+            const auto row_pointer = [&](int row) {
+                const int token = read_element(args.routing.token_of_row, first + row);
+                return token == moe_routing::no_token ? nullptr : args.a_view.at(0, token, 0).pointer;
+            };
+            return cp_async_gather_iterator<element, gathered_rows, block_k>(self, row_pointer, args.a_view.columns());
         } else {
             return 0;
         }
@@ -324,10 +290,10 @@ struct moe_gemm_hopper {
     // The 64 packed rows of this warp. Each subtile is a group of its own, so that its scales come with it.
     using alone = detail::subtile_index<0, 1>;
     template <class Packed>
-    IMBREX_KERNEL static void copy_packed(warp& self, const arguments& args, const packed_steps& step, Packed& to) {
+    IMBREX_KERNEL static void copy_packed(warp& self, const arguments& args, const work_list& work, int k, Packed& to) {
         const int rows = args.out_view.columns() * (is_glu ? 2 : 1);  // of an expert
-        const int row = step.work.expert * rows + row_of_b(args, step.work, self.index() * packed_rows);
-        const int block = row / packed_rows, column = step.k * block_k;
+        const int block = (work.expert * rows + row_of_b(args, work, self.index() * packed_rows)) / packed_rows;
+        const int column = k * block_k;
         Weights::copy_subtile(self, to, args.b.at(block, column / Weights::block_k), column % Weights::block_k,
                               alone{});
     }

@@ -7,12 +7,10 @@
 // B is stored as [experts, n, k], and as [experts, 2 n, k], gate above up, with a GLU epilogue.
 #pragma once
 
-#include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/kernels/moe_router/routing.hpp>
-#include <imbrex/ops/memory/read_element.hpp>
 
 #include <cstdint>
 
@@ -39,15 +37,6 @@ template <class In>
 struct unquantised_experts {
     using element = In;
 };
-
-// Where the row of A for a row of the routing begins, as cp_async_gather_iterator takes it: in 16 bytes, negative if the row
-// has no token.
-template <class View>
-IMBREX_KERNEL int chunk_of_token(const moe_routing& routing, int row, const View& a) {
-    constexpr int elements = 16 / static_cast<int>(sizeof(typename View::element));
-    const int token = read_element(routing.token_of_row, row);
-    return token == moe_routing::no_token ? token : token * static_cast<int>(a.strides[1] / elements);
-}
 
 namespace detail {
 
@@ -92,8 +81,6 @@ struct moe_gemm_views {
         b = detail::view_of(experts, b_rows, p.k, sizes.experts);
         out = detail::view_of(p.out, sizes.max_rows(), p.n, 1);
         require_aligned(a, "a");
-        require(a.strides[0] * static_cast<int>(sizeof(In)) / 16 <= 2147483647, "a.stride: ", a.strides[1], "; ",
-                a_rows, " rows must lie in at most 32 GiB");
         if (!IsQuantised) require_aligned(b, "b");
     }
 

@@ -6,7 +6,7 @@
 //   const cp_async_row_iterator<bf16, 16, 64> rows(self, matrix.at(0, column));
 //                                                                        copy_async(self, tile, rows, columns_further)
 //                                                                        load_rows(self, registers, rows, tile)
-//   const cp_async_gather_iterator<bf16, 32, 64> rows(self, first, chunk_of_row, columns);
+//   const cp_async_gather_iterator<bf16, 32, 64> rows(self, row_pointer, columns);
 //                                                                        copy_async(self, subtile, rows, column)
 #pragma once
 
@@ -56,9 +56,9 @@ IMBREX_KERNEL void load_rows(const warp& scope, warp_tile<T, 16, Columns>& to,
     rows.load(scope, to, from, here);
 }
 
-// Rectangles of 128-byte rows that lie anywhere in a matrix, such as the tokens of an expert: chunk_of_row(row) is the
-// distance of a row from `first` in 16 bytes, or negative if there is none. `columns`, a multiple of 16 bytes, exist in
-// each. Rows and columns that do not exist are filled with zeros.
+// Rectangles of 128-byte rows that lie anywhere in global memory, such as the tokens of an expert: row_pointer(row) is the
+// address of a row, a multiple of 16 bytes, or null. `columns`, a multiple of 16 bytes, exist in each. Rows and columns
+// that do not exist are filled with zeros.
 template <class T, int Rows, int Columns>
 struct cp_async_gather_iterator : hw::cp_async_gather_iterator<T, Rows, Columns> {
     static_assert(sizeof(T) * Columns == 128 && Rows % 8 == 0,
