@@ -1,7 +1,9 @@
 // Products of the chosen experts for few tokens beside plain loops in float64: packed and 16-bit weights, gathered and
 // sorted rows, experts with more rows than a tile, gated epilogues, invalid arguments. No hazard in any schedule, and every
 // mutation of its synchronisation is detected.
+#include <imbrex/kernels/moe_combine.hpp>
 #include <imbrex/kernels/moe_gemv.hpp>
+#include <imbrex/kernels/moe_router.hpp>
 
 #include "kernels/moe_gemm_trial.hpp"
 #include "synchronisation.hpp"
@@ -77,7 +79,37 @@ TEST_CASE("MoE GEMV: no hazard in any schedule, and every mutation is detected")
     using weights = mxfp4_weights<bf16>;
     moe_gemm_trial<packed_experts<weights>, bf16, gathered, false> trial(world::host, {{2, 2, 1, 8}, 64, 2080}, 1);
     using product = moe_gemv<weights, bf16, gathered>;
-    const auto arguments = product::arguments_of<8>(trial.upload(), trial.b.tiles.upload(), {});
+    const auto arguments = product::arguments_of<product::kernel<8>>(trial.upload(), trial.b.tiles.upload(), {});
     check_synchronisation<product::kernel<8>>("MoE GEMV", {2}, arguments, 100);
+}
+
+// The second product reads the routing before it waits for the first.
+TEST_CASE("MoE GEMV: a layer of overlapping launches has no hazard, and every mutation of its PDL is detected") {
+    using weights = mxfp4_weights<bf16>;
+    constexpr moe_sizes sizes{.tokens = 2, .experts = 3, .top_k = 2, .tile_rows = 8};
+    constexpr int hidden = 64, ffn = 64;
+    routing_trial routing(world::host, sizes);
+    packed_experts<weights> gate_up(world::host, 2 * ffn * sizes.experts, hidden, 0, 1),
+        down(world::host, hidden * sizes.experts, ffn, 0, 2);
+    std::vector<float> logits(sizes.tokens * sizes.experts);
+    std::vector<bf16> x(sizes.tokens * hidden), h(sizes.max_rows() * ffn), y(sizes.max_rows() * hidden), out(x.size());
+    fill_random(logits, 3);
+    fill_random(x, 4);
+    check_stream(
+        "MoE layer",
+        [&] {
+            const world where = world::host_checked;
+            moe_router<float>::launch(
+                where, {as_rows<const float>(logits.data(), sizes.tokens, sizes.experts), routing.routing});
+            moe_gemv<weights, bf16, gathered, epilogue::glu<activation::silu>>::launch(
+                where, {.n = ffn, .k = hidden, .routing = routing.routing, .a = {x.data()}, .out = {h.data()}},
+                gate_up.tiles.upload());
+            moe_gemv<weights, bf16, sorted>::launch(
+                where, {.n = hidden, .k = ffn, .routing = routing.routing, .a = {h.data()}, .out = {y.data()}},
+                down.tiles.upload());
+            moe_combine<bf16>::launch(
+                where, {.y = {y.data()}, .routing = routing.routing, .out = as_rows(out.data(), sizes.tokens, hidden)});
+        },
+        20);
 }
 #endif

@@ -171,7 +171,7 @@ class gemm_quantised {
                             const epilogue::row_offset<Epilogue>& epilogue, void* stream) {
         using kernel = gemv<Rows, ClusterSize>;
         const int sms = imbrex::num_sms(where);
-        if constexpr (ClusterSize < 4) {
+        if constexpr (ClusterSize < 4 && kernel::can_split) {
             if (kernel::tiles_of(p.n) * ClusterSize * 2 <= sms &&
                 kernel::steps_of(p.k) >= ClusterSize * 2 * kernel::warps) {
                 return launch_gemv<Rows, ClusterSize * 2>(where, p, packed, epilogue, stream);

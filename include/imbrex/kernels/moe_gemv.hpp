@@ -6,8 +6,12 @@
 //         world::device, {.n = ffn, .k = hidden, .routing = routing, .a = {x}, .out = {h}}, packed, epilogue, stream);
 //
 // The problem, the weights of all experts below one another, and the epilogues are those of moe_gemm.hpp and
-// moe_gemm_quantised.hpp; the routing has tile_rows of 8 or 16. n is a multiple of 64. With PDL the launch may start early,
-// but the weights are only known after the router, so it waits before it reads them.
+// moe_gemm_quantised.hpp; the routing has tile_rows of 8 or 16. n is a multiple of 64.
+//
+// With PDL the launch starts early. With gathered rows the previous kernel may be the router, so it waits before it reads
+// which weights it needs. With sorted rows it reads the routing and loads weights before it waits: the previous kernel,
+// which wrote those rows, knew the routing, and must have called pdl_wait before pdl_launch_dependents, as the kernels of
+// this library that follow a routing do.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -33,14 +37,16 @@ namespace imbrex {
 template <moe_rows Rows>
 struct expert_rows {
     static constexpr bool follows_routing = true;
+    static constexpr bool waits_first = Rows == moe_rows::gathered;
     moe_routing routing;
     int weight_tiles;  // of an expert
 
     IMBREX_KERNEL gemv_place at(int number, int tiles) const {
         const int row_tile = number / tiles, column_tile = number % tiles;
-        if (row_tile >= read_element(routing.tiles, 0)) return {false, 0, 0, 0, 0};
-        const int expert = read_element(routing.expert_of_tile, row_tile);
-        return {true, column_tile, expert * weight_tiles + column_tile, row_tile * routing.sizes.tile_rows, expert};
+        // Both are loaded at once.
+        const int expert = read_element(routing.expert_of_tile, row_tile), in_use = read_element(routing.tiles, 0);
+        return {row_tile < in_use, column_tile, expert * weight_tiles + column_tile, row_tile * routing.sizes.tile_rows,
+                expert};
     }
     template <int Count, int Columns, bool Holds, class View>
     IMBREX_KERNEL auto rows_of(const warp& self, const View& a, int first_row, int column) const {
@@ -70,8 +76,10 @@ class moe_gemv {
     using element = typename Weights::element;
     using problem = moe_gemm_problem<element, Out>;  // its b is ignored
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
-    template <int TileRows>
-    using kernel = gemv_kernel<Weights, Out, Epilogue, TileRows, gemv_shape{}, unnormalised_input, expert_rows<Rows>>;
+    // After the router nothing of the next launch's weights is known either, so that it may start at once.
+    static constexpr gemv_shape shape{.pdl_launch_at_once = Rows == moe_rows::gathered};
+    template <int TileRows, gemv_shape Shape = shape>
+    using kernel = gemv_kernel<Weights, Out, Epilogue, TileRows, Shape, unnormalised_input, expert_rows<Rows>>;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.
@@ -97,19 +105,29 @@ class moe_gemv {
                        : launch_tiles<16>(where, p, weights, epilogue, stream);
     }
 
-    template <int TileRows, class Memory>
-    static typename kernel<TileRows>::arguments arguments_of(const problem& p, const Memory& weights,
-                                                             const Epilogue& epilogue) {
+    template <class Kernel, class Memory>
+    static typename Kernel::arguments arguments_of(const problem& p, const Memory& weights, const Epilogue& epilogue) {
         const views all(p);
         const int rows = p.n * (is_glu ? 2 : 1);
         return {Weights::describe(weights, p.routing.sizes.experts * rows, p.k),
                 all.a,
                 all.out,
                 epilogue,
-                kernel<TileRows>::tiles_of(p.n),
-                kernel<TileRows>::steps_of(p.k),
+                Kernel::tiles_of(p.n),
+                Kernel::steps_of(p.k),
                 {},
-                {p.routing, rows / kernel<TileRows>::block_n}};
+                {p.routing, rows / Kernel::block_n}};
+    }
+
+    // With a shape that the caller chose; problems are those of `launch`, which has checked them.
+    template <class Kernel, class Memory>
+    static void launch_kernel(world where, const problem& p, const Memory& weights, const Epilogue& epilogue,
+                              void* stream) {
+        const auto arguments = arguments_of<Kernel>(p, weights, epilogue);
+        const std::int64_t blocks = std::int64_t{p.routing.sizes.max_tiles()} * arguments.tiles * Kernel::cluster_size;
+        require(blocks <= 2147483647, "n: ", p.n, "; with ", p.routing.sizes.max_tiles(), " tiles of rows, there are ",
+                blocks, " blocks; there must be at most 2147483647");
+        imbrex::launch<Kernel>(where, {static_cast<int>(blocks)}, arguments, stream);
     }
 
   private:
@@ -118,11 +136,7 @@ class moe_gemv {
     template <int TileRows, class Memory>
     static void launch_tiles(world where, const problem& p, const Memory& weights, const Epilogue& epilogue,
                              void* stream) {
-        const auto arguments = arguments_of<TileRows>(p, weights, epilogue);
-        const std::int64_t blocks = std::int64_t{p.routing.sizes.max_tiles()} * arguments.tiles;
-        require(blocks <= 2147483647, "n: ", p.n, "; with ", p.routing.sizes.max_tiles(), " tiles of rows, there are ",
-                blocks, " tiles; there must be at most 2147483647");
-        imbrex::launch<kernel<TileRows>>(where, {static_cast<int>(blocks)}, arguments, stream);
+        launch_kernel<kernel<TileRows>>(where, p, weights, epilogue, stream);
     }
 };
 

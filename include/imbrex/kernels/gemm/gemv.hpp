@@ -151,7 +151,9 @@ struct gemv_kernel {
     static constexpr bool takes_whole_sm = Rows == 16 ? is_glu || scale_bytes > 2
                                                       : detail::group_sums_of<Weights>() > 2 ||
                                                             (is_glu && detail::high_words_of<Weights>() > 1);
-    static constexpr int min_blocks_per_sm = takes_whole_sm ? 1 : Shape.min_blocks_per_sm;
+    static constexpr int min_blocks_per_sm = !takes_whole_sm ? Shape.min_blocks_per_sm : warps < 8 ? 8 / warps : 1;
+    // Addresses of a cluster would not fit into the registers of 16 rows with a GLU and four sums of activations.
+    static constexpr bool can_split = !(Rows == 16 && is_glu && detail::group_sums_of<Weights>() > 2);
     // A GLU, and the table of a code book, leave no registers for addresses.
     static constexpr bool holds_addresses = !is_glu && !requires { requires Weights::has_code_book; };
     // Consecutive weight subtiles per step. (With a GLU there are registers for one only.)
@@ -230,10 +232,13 @@ struct gemv_kernel {
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
-        if constexpr (Placement::follows_routing) pdl_wait(block);
+        if constexpr (Placement::waits_first) pdl_wait(block);
         const int rank = block.cluster_rank(), number = block.index().x / cluster_size;
         const gemv_place place = args.placement.at(number, args.tiles);
-        if (Placement::follows_routing && !place.exists) return;
+        if (Placement::follows_routing && !place.exists) {
+            if constexpr (!Placement::waits_first) pdl_wait(block);
+            return;
+        }
         block.each_warp([&](warp& self) {
             sum sums[tiles][n_atoms];
             multiply(self, sums, warp_work(self, rank, place, args), args, shared);
@@ -310,7 +315,7 @@ struct gemv_kernel {
         const auto copy_rows = [&](int time, int number, int place) {
             copy_async(self, own.a[place], rows, work.column_of(work.at_time(time)) + number * block_k);
         };
-        if constexpr (!Placement::follows_routing) pdl_wait(self);
+        if constexpr (!Placement::waits_first) pdl_wait(self);
         for (int i = 0; i < stages; ++i) {
             if (i / subtiles < work.count) copy_rows(i / subtiles, i % subtiles, i);
             for (int tile = 0; tile < tiles; ++tile) commit_copies(self);

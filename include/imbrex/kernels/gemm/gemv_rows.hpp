@@ -19,7 +19,8 @@ struct gemv_place {
 };
 
 struct every_row {
-    static constexpr bool follows_routing = false;  // whether the place depends on what an earlier kernel writes
+    static constexpr bool follows_routing = false;  // whether blocks without a place end at once
+    static constexpr bool waits_first = false;      // whether the previous kernel writes what `at` reads
 
     IMBREX_KERNEL gemv_place at(int number, int tiles) const {
         const int tile = number % tiles;
