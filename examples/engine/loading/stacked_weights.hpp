@@ -96,13 +96,17 @@ class stacked_weights {
         for (const weight* part : parts_) take(part->bytes);
     }
 
-    // Calls take(bytes of a row) for each row, as in the file.
-    template <class Take>
-    void for_each_row(const Take& take) const {
+    // The bytes of each of these rows, as in the file.
+    std::vector<std::span<const std::byte>> rows_in_file(std::int64_t first, std::int64_t count) const {
+        std::vector<std::span<const std::byte>> rows;
         for (const weight* part : parts_) {
             const std::size_t row_bytes = part->bytes.size() / static_cast<std::size_t>(part->rows());
-            for (std::size_t at = 0; at < part->bytes.size(); at += row_bytes) take(part->bytes.subspan(at, row_bytes));
+            for (; count > 0 && first < part->rows(); ++first, --count)
+                rows.push_back(part->bytes.subspan(static_cast<std::size_t>(first) * row_bytes, row_bytes));
+            first -= part->rows();
+            if (first < 0) break;
         }
+        return rows;
     }
 
   private:

@@ -117,11 +117,9 @@ class cuda_block_matrix {
 
     cuda_block_matrix(const stacked_weights& from, world where)
         : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
-        std::vector<std::span<const std::byte>> rows_of_file;
-        from.for_each_row([&](std::span<const std::byte> row) { rows_of_file.push_back(row); });
         tiles_ = prepack_in_row_blocks<Weights>(where, rows_, columns_, [&](std::int64_t block, weight_tile* to) {
             const std::int64_t first = block * packed_rows, count = std::min<std::int64_t>(packed_rows, rows_ - first);
-            pack(to, from.type(), std::span(rows_of_file).subspan(first, count));
+            pack(to, from.type(), from.rows_in_file(first, count));
         });
     }
 

@@ -29,13 +29,13 @@
 #include "engine/loading/model_config.hpp"
 #include "engine/loading/stacked_weights.hpp"
 #include "engine/model/cuda_attention.hpp"
+#include "engine/model/cuda_experts.hpp"
 #include "engine/model/cuda_matrix.hpp"
 #include "engine/model/norm.hpp"
 #include "engine/model/paged_attention.hpp"
 #include "engine/model/row_update.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/model/step_inputs.hpp"
-#include "engine/model/weight_loader.hpp"
 #include "engine/model/world_buffer.hpp"
 
 namespace imbrex::engine {
@@ -48,6 +48,7 @@ class cuda_kernels {
     using element = bf16;
     using matrix = cuda_matrix;
     using table = cuda_embedding_table;
+    using experts = cuda_experts;
 
     // A matrix and the norm before it, if there is one. The weights of an RMSNorm are folded into bf16 matrices, so that
     // GEMV can fuse the norm; for more rows the norm then has weights of 1. Quantised matrices are left as they are, and
@@ -75,11 +76,10 @@ class cuda_kernels {
           activation_(config.activation),
           attention_softcap_(static_cast<float>(config.attention_softcap)),
           batch_invariant_(options.batch_invariant),
-          max_weight_bytes_(std::size_t{2} * config.intermediate_size * config.hidden_size * sizeof(bf16)),
+          max_weight_bytes_(max_weight_rows(config) * static_cast<std::size_t>(config.hidden_size) * sizeof(bf16)),
           normed_(where_, buffer_rows(options) * config.hidden_size) {
-        if (config.norms == norm_place::before && !config.output_bias) return;
-        sublayer_out_ = {where_, buffer_rows(options) * config.hidden_size};
-        no_bias_ = {where_, std::int64_t{config.hidden_size}};
+        if (config.norms != norm_place::before) sublayer_out_ = {where_, buffer_rows(options) * config.hidden_size};
+        if (config.experts.given()) expert_mlp_ = {config, options, buffer_rows(options), stream};
     }
 
     // Reserves buffers for this many rows.
@@ -131,30 +131,31 @@ class cuda_kernels {
     // out += norm(x W^T + bias). The GEMM adds where it is the last step.
     void add_projection(const residual_projection<matrix>& with, const bf16* x, int rows, world_buffer<bf16>& out) {
         const int columns = with.weights.rows();
-        if (!with.after.given() && with.bias.size() == 0) {
+        const epilogue::bias<float> bias{{with.bias.size() == 0 ? nullptr : with.bias.data(), columns}};
+        if (!with.after.given()) {
             return matmul_row_ranges(with.weights, x, rows, out.data(), step_kind_, [&](row_range part) {
-                return epilogue::residual<bf16>{{out.data() + std::int64_t{part.first} * columns,
-                                                 {1, part.count, columns},
-                                                 {std::int64_t{part.count} * columns, columns}}};
+                bf16* const own = out.data() + std::int64_t{part.first} * columns;
+                return bias_and_residual{bias, {gemm_matrix_view<const bf16>(own, part.count, columns)}};
             });
         }
-        const float* const bias = with.bias.size() == 0 ? no_bias_.data() : with.bias.data();
         bf16* const sum = sublayer_out_.data();
-        matmul_row_ranges(with.weights, x, rows, sum, step_kind_, [&](row_range) {
-            return epilogue::bias<float>{{bias, columns}};
-        });
-        if (with.after.given()) with.after.launch<bf16>(where_, sum, sum, rows, nullptr, stream_);
+        matmul_row_ranges(with.weights, x, rows, sum, step_kind_, [&](row_range) { return bias; });
+        with.after.launch<bf16>(where_, sum, sum, rows, nullptr, stream_);
         update_rows<bf16>(where_, out.data(), sum, rows, columns, add_to{}, stream_);
     }
 
-    // make_runner refuses models with experts on a GPU.
-    struct experts {
-        experts() = default;
-        experts(weight_loader&, const std::string& mlp, const norm_weights&, const expert_config&, world) {
-            require(false, mlp, ": experts are computed on a CPU only");
-        }
-    };
-    void add_experts(const experts&, int, world_buffer<bf16>&) {}
+    // out += the mixture of experts of norm(out)
+    void add_experts(const experts& with, int rows, world_buffer<bf16>& out) {
+        normalise(with.norm, out, rows, normed_.data());
+        const epilogue::bias<float> bias{
+            {with.router_bias.size() == 0 ? nullptr : with.router_bias.data(), with.router.rows()}};
+        matmul_row_ranges(with.router, normed_.data(), rows, expert_mlp_.logits(), step_kind_,
+                          [&](row_range) { return bias; });
+        const int tile_rows = step_kind_ == step_kind::decode    ? cuda_expert_mlp::few_rows
+                              : step_kind_ == step_kind::prefill ? cuda_expert_mlp::most_rows
+                                                                 : expert_mlp_.tile_rows_of(rows);
+        expert_mlp_.add(with, normed_.data(), rows, tile_rows, out.data());
+    }
 
     void append_and_attend(const paged_attention<bf16>& with) {
         paged_append<bf16>::launch(where_, append_problem_of<bf16>(with), stream_);
@@ -186,6 +187,12 @@ class cuda_kernels {
     };
     // Small enough that a single sequence occupies several SMs.
     static constexpr int batch_invariant_split_size = 128;
+
+    // Of gate and up, or of Q, K and V.
+    static std::size_t max_weight_rows(const model_config& config) {
+        const int gate_up = config.experts.given() ? 0 : 2 * config.intermediate_size;
+        return static_cast<std::size_t>(std::max(gate_up, (config.heads + 2 * config.kv_heads) * config.head_dim));
+    }
 
     // Calls with each range of rows that has a launch of its own.
     template <class Call>
@@ -260,7 +267,7 @@ class cuda_kernels {
     step_kind step_kind_ = step_kind::any;  // of this step
     world_buffer<bf16> normed_;             // normalised rows
     world_buffer<bf16> sublayer_out_;       // what attention or MLP adds, before its norm
-    world_buffer<float> no_bias_;           // zeros
+    cuda_expert_mlp expert_mlp_;
     std::vector<world_memory> workspaces_;  // of decode
     world_memory dequantised_;              // weights of one matrix at a time
 };

@@ -18,12 +18,11 @@ inline namespace IMBREX_WORLDS {
 template <class Out, class Epilogue>
 void cuda_bf16_matrix::matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue,
                               const gemm_workspace&, void* stream) const {
-    const auto used = as_matrix_epilogue(epilogue);
-    using product = gemm<bf16, Out, gemm_options{.b = matrix_layout::column_major, .prefetch = pdl_prefetch::weights},
-                         std::remove_const_t<decltype(used)>>;
+    using product =
+        gemm<bf16, Out, gemm_options{.b = matrix_layout::column_major, .prefetch = pdl_prefetch::weights}, Epilogue>;
     gemm_problem<bf16, Out> with_values = p;
     with_values.b = {values()};
-    product::launch(where, with_values, used, stream);
+    product::launch(where, with_values, epilogue, stream);
 }
 
 // Without a workspace for dequantised weights, the GEMM takes 32 rows of x at a time. The GEMM with dequantised weights
@@ -46,20 +45,20 @@ template <class Format>
 template <class Out, class Epilogue>
 void cuda_grouped_matrix<Format>::matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue,
                                          const gemm_workspace& workspace, void* stream) const {
-    matmul_packed<weights>(where, p, tiles_.data(), as_matrix_epilogue(epilogue), workspace, stream);
+    matmul_packed<weights>(where, p, tiles_.data(), epilogue, workspace, stream);
 }
 
 template <class Weights>
 template <class Out, class Epilogue>
 void cuda_block_matrix<Weights>::matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue,
                                         const gemm_workspace& workspace, void* stream) const {
-    matmul_packed<Weights>(where, p, tiles_.data(), as_matrix_epilogue(epilogue), workspace, stream);
+    matmul_packed<Weights>(where, p, tiles_.data(), epilogue, workspace, stream);
 }
 
 template <class Out, class Epilogue>
 void cuda_e4m3_matrix::matmul(world where, const gemm_problem<bf16, Out>& p, const Epilogue& epilogue,
                               const gemm_workspace& workspace, void* stream) const {
-    const auto used = after_scaling(as_matrix_epilogue(epilogue), p.n);
+    const auto used = after_scaling(epilogue, p.n);
     using product = gemm_quantised<weights, Out, std::remove_const_t<decltype(used)>>;
     if (product::workspace_bytes(p) <= workspace.bytes) {
         product::launch(where, p, tiles_.data(), workspace, used, stream);

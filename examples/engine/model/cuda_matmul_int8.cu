@@ -1,18 +1,14 @@
-// GEMMs with int8 weights: logits, bias, residual, gated MLP.
+// GEMMs with int8 weights: logits; bias and residual; gated MLP.
 #include "engine/model/cuda_matmul.hpp"
 
 namespace imbrex::engine {
 
 template void cuda_grouped_matrix<std::int8_t>::matmul(world, const gemm_problem<bf16, float>&,
-                                                       const epilogue::identity&, const gemm_workspace&, void*) const;
-template void cuda_grouped_matrix<std::int8_t>::matmul(world, const gemm_problem<bf16, bf16>&,
-                                                       const epilogue::bias<float>&, const gemm_workspace&,
-                                                       void*) const;
+                                                       const bias_and_residual&, const gemm_workspace&, void*) const;
+template void cuda_grouped_matrix<std::int8_t>::matmul(world, const gemm_problem<bf16, bf16>&, const bias_and_residual&,
+                                                       const gemm_workspace&, void*) const;
 template void cuda_grouped_matrix<std::int8_t>::matmul(world, const gemm_problem<bf16, bf16>&, const epilogue::swiglu&,
                                                        const gemm_workspace&, void*) const;
-template void cuda_grouped_matrix<std::int8_t>::matmul(world, const gemm_problem<bf16, bf16>&,
-                                                       const epilogue::residual<bf16>&, const gemm_workspace&,
-                                                       void*) const;
 template void cuda_grouped_matrix<std::int8_t>::matmul(world, const gemm_problem<bf16, bf16>&,
                                                        const epilogue::glu<activation::gelu_tanh>&,
                                                        const gemm_workspace&, void*) const;

@@ -73,6 +73,7 @@ class cuda_matrix {
     template <class Out, class Epilogue>
     void matmul(world where, const bf16* x, int count, Out* out, const Epilogue& epilogue, void* stream,
                 const gemm_workspace& workspace = {}) const {
+        const auto used = as_matrix_epilogue(epilogue);
         int first = 0;
         for (const any_form& each : forms_) {
             std::visit(
@@ -80,7 +81,7 @@ class cuda_matrix {
                     const int results = epilogue::is_glu<Epilogue> ? form.rows() / 2 : form.rows();
                     const int stride = epilogue::is_glu<Epilogue> ? results : rows();
                     const gemm_problem<bf16, Out> p{count, results, columns(), {x}, {}, {out + first, stride}};
-                    form.matmul(where, p, columns_from(epilogue, first, results), workspace, stream);
+                    form.matmul(where, p, columns_from(used, first, results), workspace, stream);
                     first += results;
                 },
                 each);
@@ -148,11 +149,13 @@ class cuda_matrix {
     }
 
     // The epilogue of some columns. A GLU always has all.
-    static epilogue::bias<float> columns_from(const epilogue::bias<float>& all, int first, int count) {
-        return {{all.vector.pointer == nullptr ? nullptr : all.vector.pointer + first, count}};
-    }
-    static epilogue::residual<bf16> columns_from(const epilogue::residual<bf16>& all, int first, int count) {
-        return {{all.other.pointer + first, {1, all.other.rows(), count}, all.other.strides}, all.factor};
+    static bias_and_residual columns_from(const bias_and_residual& all, int first, int count) {
+        bias_and_residual some = all;
+        if (all.bias.vector.pointer != nullptr) some.bias.vector = {all.bias.vector.pointer + first, count};
+        const auto& other = all.residual_in.other;
+        if (other.pointer != nullptr)
+            some.residual_in.other = {other.pointer + first, {1, other.rows(), count}, other.strides};
+        return some;
     }
     template <class Epilogue>
     static const Epilogue& columns_from(const Epilogue& all, int, int) {

@@ -47,6 +47,9 @@ struct bias_and_residual {
 };
 
 // Maps an epilogue to the one that matrices are compiled for.
+inline const bias_and_residual& as_matrix_epilogue(const bias_and_residual& both) {
+    return both;
+}
 inline bias_and_residual as_matrix_epilogue(epilogue::identity) {
     return {};
 }
@@ -166,24 +169,27 @@ class cuda_grouped_matrix {
     // exactly from 2^-17 on, and below that to 2^-25.
     cuda_grouped_matrix(const stacked_weights& from, world where, group_source source)
         : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
-        std::vector<std::span<const std::byte>> rows_of_file;
-        if (source == group_source::ggml_blocks) {
-            from.for_each_row([&](std::span<const std::byte> row) { rows_of_file.push_back(row); });
+        tiles_ = prepack_in_row_blocks<weights>(
+            where, rows_, columns_, [&](std::int64_t block, weight_tile* to) { pack_block(from, source, block, to); });
+    }
+
+    using weights = grouped_weights<bf16, Format, weight_group_size, fp16, prepacked_block_k<Format>>;
+    using weight_tile = typename weights::weight_tile;
+
+    // Packs block number `block` of 64 rows.
+    static void pack_block(const stacked_weights& from, group_source source, std::int64_t block, weight_tile* to) {
+        const std::int64_t first = block * packed_rows,
+                           count = std::min<std::int64_t>(packed_rows, from.rows() - first);
+        std::vector<stored> values(static_cast<std::size_t>(count * from.columns() / values_in<Format>));
+        std::vector<fp16> scales(group_scale_count(count, from.columns()));
+        if (source == group_source::floats) {
+            quantise(row_block(from, block).values, count, from.columns(), values, scales);
+        } else {
+            const auto rows = from.rows_in_file(first, count);
+            const bool is_own_block = from.type() == (is_int4 ? weight_type::q4_0 : weight_type::q8_0);
+            is_own_block ? take(rows, values, scales) : take_levels(from.type(), rows, values, scales);
         }
-        tiles_ = prepack_in_row_blocks<weights>(where, rows_, columns_, [&](std::int64_t block, weight_tile* to) {
-            const std::int64_t first = block * packed_rows, count = std::min<std::int64_t>(packed_rows, rows_ - first);
-            std::vector<stored> values(static_cast<std::size_t>(count * columns_ / values_in<Format>));
-            std::vector<fp16> scales(group_scale_count(count, columns_));
-            if (source == group_source::floats) {
-                quantise(row_block(from, block).values, count, values, scales);
-            } else {
-                const std::span all(rows_of_file);
-                const auto some = all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
-                const bool is_own_block = from.type() == (is_int4 ? weight_type::q4_0 : weight_type::q8_0);
-                is_own_block ? take(some, values, scales) : take_levels(from.type(), some, values, scales);
-            }
-            pack(to, values, scales, static_cast<int>(count));
-        });
+        pack(to, values, scales, static_cast<int>(count), static_cast<int>(from.columns()));
     }
 
     int rows() const { return rows_; }
@@ -198,18 +204,16 @@ class cuda_grouped_matrix {
     static constexpr bool is_iq4 = std::is_same_v<Format, iq4>;
     // As in weight_rows.hpp; of iq4, the number of a level.
     using stored = std::conditional_t<is_int4 || is_iq4, std::uint8_t, std::int8_t>;
-    using weights = grouped_weights<bf16, Format, weight_group_size, fp16, prepacked_block_k<Format>>;
-    using weight_tile = typename weights::weight_tile;
 
-    void quantise(const std::vector<float>& from, std::int64_t count, std::vector<stored>& values,
-                  std::vector<fp16>& scales) const {
+    static void quantise(const std::vector<float>& from, std::int64_t count, std::int64_t columns,
+                         std::vector<stored>& values, std::vector<fp16>& scales) {
         std::vector<bf16> rounded(scales.size());
         if constexpr (is_iq4) {
             require(false, "weights: iq4; they come from a file");
         } else if constexpr (is_int4) {
-            quantise_rows(int4_rows_output{values.data(), rounded.data()}, from.data(), count, columns_);
+            quantise_rows(int4_rows_output{values.data(), rounded.data()}, from.data(), count, columns);
         } else {
-            quantise_rows(int8_rows_output{values.data(), rounded.data()}, from.data(), count, columns_);
+            quantise_rows(int8_rows_output{values.data(), rounded.data()}, from.data(), count, columns);
         }
         std::ranges::transform(rounded, scales.begin(),
                                [](bf16 scale) { return convert<fp16>(convert<float>(scale)); });
@@ -258,19 +262,20 @@ class cuda_grouped_matrix {
         }
     }
 
-    void pack(weight_tile* to, const std::vector<stored>& values, const std::vector<fp16>& scales, int count) const {
+    static void pack(weight_tile* to, const std::vector<stored>& values, const std::vector<fp16>& scales, int count,
+                     int columns) {
         if constexpr (is_int4) {
             std::vector<int4x2> pairs(values.size());
             constexpr std::size_t half = weight_group_size / 2;
             for (std::size_t i = 0; i < pairs.size(); ++i)
                 pairs[i] = neighbours(values.data() + i / half * half, i % half);
-            pack_weights<weights>(to, pairs.data(), scales.data(), count, columns_);
+            pack_weights<weights>(to, pairs.data(), scales.data(), count, columns);
         } else if constexpr (is_iq4) {
             std::vector<iq4> levels(values.size());
             std::ranges::transform(values, levels.begin(), iq4::from_bits);
-            pack_weights<weights>(to, levels.data(), scales.data(), count, columns_);
+            pack_weights<weights>(to, levels.data(), scales.data(), count, columns);
         } else {
-            pack_weights<weights>(to, values.data(), scales.data(), count, columns_);
+            pack_weights<weights>(to, values.data(), scales.data(), count, columns);
         }
     }
 

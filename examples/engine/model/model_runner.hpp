@@ -28,12 +28,13 @@ class model_runner final : public runner {
   public:
     model_runner(const model_files& files, const runner_options& options, const loading_progress& progress)
         : options_(options),
-          owners_(files.weights.owners()),
           stream_(options.where),
           model_(files, options, progress, stream_.get()),
           staging_(options.where, options.max_num_batched_tokens, options.max_num_seqs,
                    max_blocks_per_seq(files.config, options), model_.cache_groups()),
-          sampler_(options.where, files.config.vocab_size, options.max_num_seqs) {}
+          sampler_(options.where, files.config.vocab_size, options.max_num_seqs) {
+        if (options.where != world::device) owners_ = files.weights.owners();
+    }
 
     std::vector<int> run(const batch& work) override {
         model_.copy_blocks(work.copies);

@@ -18,8 +18,6 @@ std::unique_ptr<runner> make_runner(const model_files& files, const runner_optio
             "max_num_batched_tokens: ", options.max_num_batched_tokens, "; each of ", options.max_num_seqs,
             " sequences must have room for a token");
     require(options.weights != weight_format::mixed, "weights: mixed; mix_weights makes the mixture before");
-    require(options.where != world::device || !files.config.experts.given(), files.name, ": has ",
-            files.config.experts.count, " experts; they are computed on a CPU only (--device cpu)");
     kv_cache_format_on(options.where, options.kv_cache);  // throws for one that the device does not have
     if (options.where == world::device) return make_cuda_runner(files, options, progress);
     return std::make_unique<model_runner<cpu_kernels>>(files, options, progress);

@@ -36,7 +36,9 @@ runner_options runner_options_of(const model_files& files, const engine_options&
 
 std::unique_ptr<runner> load_runner(model_files& files, runner_options& options, const loading_progress& progress) {
     mix_weights(files, options, progress);
-    return make_runner(files, options, progress);
+    std::unique_ptr<runner> made = make_runner(files, options, progress);
+    if (options.where == world::device) files.weights = {};  // they were copied
+    return made;
 }
 
 }  // namespace

@@ -68,7 +68,8 @@ struct expert_rows {
 
 inline namespace IMBREX_WORLDS {
 
-template <class Weights, class Out, moe_rows Rows, class Epilogue = epilogue::identity>
+// Warps: of a block. Unquantised weights with a GLU need fewer, and subtiles of 32 rows: shared memory holds no more.
+template <class Weights, class Out, moe_rows Rows, class Epilogue = epilogue::identity, int Warps = gemv_shape{}.warps>
 class moe_gemv {
     static_assert(detail::check_gemm_epilogue<Epilogue>());
 
@@ -77,7 +78,7 @@ class moe_gemv {
     using problem = moe_gemm_problem<element, Out>;  // its b is ignored
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
     // After the router nothing of the next launch's weights is known either, so that it may start at once.
-    static constexpr gemv_shape shape{.pdl_launch_at_once = Rows == moe_rows::gathered};
+    static constexpr gemv_shape shape{.warps = Warps, .pdl_launch_at_once = Rows == moe_rows::gathered};
     template <int TileRows, gemv_shape Shape = shape>
     using kernel = gemv_kernel<Weights, Out, Epilogue, TileRows, Shape, unnormalised_input, expert_rows<Rows>>;
 

@@ -52,6 +52,17 @@ TEST_CASE("Invariant GPU model in the host world: logits independent of the batc
     check_logits_batch_invariant(*with, config.vocab_size, batches::of_one_kind);
 }
 
+TEST_CASE("Invariant GPU model in the host world: logits independent of the batch with experts") {
+    model_config config = tile_config(model_family::gpt_oss);
+    config.experts = {.count = 5, .per_token = 2, .bias = true, .swiglu_limit = 0.75};
+    config.intermediate_size = 40;
+    config.attention_sinks = true;
+    const model_files files = random_model(config, weight_type::bf16);
+    const auto with =
+        make_cuda_kernels_runner_on_host(files, invariant(runner_of_bystanders, weight_format::as_in_file));
+    check_logits_batch_invariant(*with, config.vocab_size, batches::of_one_kind);
+}
+
 TEST_CASE("Invariant GPU model in the host world: texts independent of the batch") {
     served_figures figures;
     for (unsigned seed = 0; seed < 2; ++seed) {

@@ -1,5 +1,5 @@
-// Mixtures of experts on a CPU: scaled-down shapes of known models with the types of weights that they have, and where
-// they cannot run. model.cpp compares them with the reference, batch_invariance.cpp their bits.
+// Mixtures of experts on a CPU: scaled-down shapes of known models with the types of weights that they have. model.cpp
+// compares them with the reference, batch_invariance.cpp their bits. cuda_experts.cpp has those of the GPU model.
 #include <algorithm>
 #include <cmath>
 
@@ -67,12 +67,6 @@ TEST_CASE("Experts in MXFP4 cost the rounding of their inputs") {
         CHECK(here < input_rounding);
         CHECK(here > fp32_rounding);
     }
-}
-
-TEST_CASE("Experts are refused on a GPU") {
-    const model_files files = random_model(scaled_down("gpt-oss-20b"), 1);
-    check_error_message("random weights: has 6 experts; they are computed on a CPU only (--device cpu)",
-                        [&] { make_runner(files, {.where = world::device, .num_kv_blocks = 1}); });
 }
 
 }  // namespace imbrex::engine::test

@@ -113,7 +113,7 @@ inline const std::vector<variant>& variants() {
     return all;
 }
 
-// Mixtures of experts, which a CPU computes.
+// Mixtures of experts.
 inline const std::vector<variant>& expert_variants() {
     static const std::vector<variant> all{
         {"experts", model_family::mixtral, [](model_config& config) { config.experts = {.count = 4, .per_token = 2}; }},

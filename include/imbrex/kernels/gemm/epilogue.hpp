@@ -170,17 +170,19 @@ struct gelu_tanh {
     }
 };
 
-// Functions of gate and up. The clamped SwiGLU of GPT-OSS: gate at most `limit`, up within it, and up + 1.
+// Functions of gate and up. The clamped SwiGLU of GPT-OSS: gate at most `limit`, up within it, and up + 1. With an
+// infinite limit, alpha 1 and up_offset 0 it is swiglu.
 struct swiglu {
     IMBREX_KERNEL float operator()(float gate, float up) const { return silu{}(gate)*up; }
 };
 struct clamped_swiglu {
     float limit = 7;
     float alpha = 1.702f;
+    float up_offset = 1;
 
     IMBREX_KERNEL float operator()(float gate, float up) const {
         const float g = hw::min(gate, limit), u = hw::min(hw::max(up, -limit), limit);
-        return g * hw::reciprocal(1 + hw::exp2(alpha * g * -1.4426950408889634f)) * (u + 1);
+        return g * hw::reciprocal(1 + hw::exp2(alpha * g * -1.4426950408889634f)) * (u + up_offset);
     }
 };
 
