@@ -120,7 +120,7 @@ TEST_CASE_TEMPLATE("large M with a workspace, with and without GLU", Epilogue, e
                    epilogue::glu<activation::relu>) {
     using product = gemm_quantised<narrow, float, Epilogue>;
     constexpr bool gate = epilogue::is_glu<Epilogue>;
-    const int m = 130, n = 192, k = 160, rows = gate ? 2 * n : n;
+    const int m = fused_dequantisation_max_m + 2, n = 64, k = 160, rows = gate ? 2 * n : n;
     const random_weights<narrow> given(rows, k, 3);
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -153,21 +153,55 @@ TEST_CASE_TEMPLATE("large M with a workspace, with and without GLU", Epilogue, e
     }
 }
 
+TEST_CASE_TEMPLATE("33 to 512 rows with a workspace argument: any number, without workspace memory", Weights, narrow,
+                   mxfp4_weights<bf16, 128>) {
+    using product = gemm_quantised<Weights, float>;
+    const int n = 72, k = 160, most = 512;
+    const random_weights<Weights> given(n, k, 3);
+    const auto packed = pack_weights<Weights>(given.values.data(), given.scales.data(), n, k);
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        buffer<typename Weights::weight_tile> parts(where, packed.size());
+        parts.values = packed;
+        buffer<bf16> a(where, most * k);
+        fill_random(a.values, 1);
+        for (const int m : {33, 64, 100, 128, 200, 512}) {
+            CAPTURE(m);
+            buffer<float> out(where, m * n, NAN);
+            const gemm_problem<bf16, float> p{m, n, k, {a.upload()}, {}, {out.upload()}};
+            REQUIRE(product::fuses(m));
+            REQUIRE(product::workspace_bytes(p) == 0);
+            product::launch(where, p, parts.upload(), gemm_workspace{});
+            out.download();
+            // A scale and a scaled weight are each rounded by 2^-9 at most; MXFP4 is exact.
+            const double worst = worst_error(a.values, given, out.values, m, [](int) { return 1.0; });
+            CHECK(worst <= (std::is_same_v<Weights, narrow> ? 0x1.01p-8 : 1e-6));
+        }
+    }
+}
+
 TEST_CASE(
     "rejects a workspace that is too small; "
     "small M needs none") {
     using product = gemm_quantised<narrow, float>;
     for (const world where : worlds()) {
+        const int many = fused_dequantisation_max_m + 1;
         buffer<narrow::weight_tile> parts(where, 1);
-        buffer<bf16> a(where, 128 * 64);
-        buffer<float> out(where, 128 * 64, NAN);
+        buffer<bf16> a(where, many * 64);
+        buffer<float> out(where, many * 64, NAN);
         const narrow::weight_tile* packed = parts.upload();
-        gemm_problem<bf16, float> p{128, 64, 64, {a.upload()}, {}, {out.upload()}};
+        gemm_problem<bf16, float> p{many, 64, 64, {a.upload()}, {}, {out.upload()}};
         const auto refusal = [&](const gemm_workspace& workspace) {
             return error_message_of([&] { product::launch(where, p, packed, workspace); });
         };
         CHECK(refusal({}) == "workspace.pointer: null; 8192 bytes are needed");
         CHECK(refusal({out.upload(), 8191}) == "workspace.bytes: 8191; 8192 are needed");
+        for (const int m : {32, many}) {
+            p.m = m;
+            CHECK(error_message_of([&] { product::launch_fused(where, p, packed); }) ==
+                  "m: " + std::to_string(m) +
+                      "; the fused dequantisation GEMM takes 33 to 512 rows, and not weights in blocks");
+        }
         p.m = 127;
         CHECK(product::workspace_bytes(p) == 0);
         product::launch(where, p, packed, gemm_workspace{});
@@ -253,7 +287,7 @@ TEST_CASE("check of gemm_quantised and dequantise_weights") {
     const int n = 192, k = 160;
     const random_weights<narrow> given(n, k, 3);
     const auto packed = pack_weights<narrow>(given.values.data(), given.scales.data(), n, k);
-    for (const int m : {3, 40, 130}) {
+    for (const int m : {3, 40, 520}) {
         CAPTURE(m);
         std::vector<bf16> a(m * k), room(n * k);
         std::vector<float> out(m * n);
@@ -267,7 +301,7 @@ TEST_CASE("check of gemm_quantised and dequantise_weights") {
     // A product of the previous product.
     const random_weights<narrow> square(n, n, 3);
     const auto square_packed = pack_weights<narrow>(square.values.data(), square.scales.data(), n, n);
-    for (const int m : {3, 20, 130}) {
+    for (const int m : {3, 20, 40, 520}) {
         std::vector<bf16> x(m * n), y(m * n), room(n * n);
         using product = gemm_quantised<narrow, bf16>;
         const gemm_workspace workspace{room.data(), room.size() * sizeof(bf16)};

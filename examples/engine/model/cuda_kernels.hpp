@@ -216,8 +216,8 @@ class cuda_kernels {
         });
     }
 
-    // The workspace for weights dequantised for many rows. Dequantisation rounds to bf16, GEMV does not: with batch
-    // invariance there is no workspace.
+    // The workspace for weights dequantised for many rows. With it they are rounded to bf16, in GEMV they are not: with
+    // batch invariance there is no workspace.
     gemm_workspace dequantised_workspace(const matrix& with, int rows) {
         if (batch_invariant_ || !with.is_packed() || rows < matrix::min_dequantised_m) return {};
         if (dequantised_.bytes() == 0) dequantised_ = world_memory(where_, max_weight_bytes_);

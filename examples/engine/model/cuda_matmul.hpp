@@ -25,12 +25,15 @@ void cuda_bf16_matrix::matmul(world where, const gemm_problem<bf16, Out>& p, con
     product::launch(where, with_values, epilogue, stream);
 }
 
-// Without a workspace for dequantised weights, the GEMM takes 32 rows of x at a time. The GEMM with dequantised weights
+// Without a workspace, weights are not rounded and the GEMM takes 32 rows of x at a time. The GEMM with dequantised weights
 // does not depend on the format and is compiled once (cuda_matmul_dequantised.cu).
 template <class Weights, class Out, class Epilogue>
 void matmul_packed(world where, const gemm_problem<bf16, Out>& p, const typename Weights::weight_tile* weights,
                    const Epilogue& epilogue, const gemm_workspace& workspace, void* stream) {
     using product = gemm_quantised<Weights, Out, Epilogue>;
+    if (workspace.pointer != nullptr && product::fuses(p.m)) {
+        return product::launch_fused(where, p, weights, epilogue, stream);
+    }
     const std::size_t needed = product::workspace_bytes(p);
     if (needed == 0 || needed > workspace.bytes) return product::launch(where, p, weights, epilogue, stream);
     auto* const dequantised = static_cast<bf16*>(workspace.pointer);
@@ -60,7 +63,7 @@ void cuda_e4m3_matrix::matmul(world where, const gemm_problem<bf16, Out>& p, con
                               const gemm_workspace& workspace, void* stream) const {
     const auto used = after_scaling(epilogue, p.n);
     using product = gemm_quantised<weights, Out, std::remove_const_t<decltype(used)>>;
-    if (product::workspace_bytes(p) <= workspace.bytes) {
+    if (workspace.pointer != nullptr && product::workspace_bytes(p) <= workspace.bytes) {
         product::launch(where, p, tiles_.data(), workspace, used, stream);
     } else {
         product::launch(where, p, tiles_.data(), used, stream);

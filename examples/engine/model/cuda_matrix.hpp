@@ -60,16 +60,17 @@ class cuda_matrix {
     int min_large_m() const {
         return std::visit([](const auto& form) { return form.min_large_m; }, forms_.front());
     }
-    // From this many rows on, packed weights are dequantised once into a workspace, if there is one.
-    static constexpr int min_dequantised_m = dequantise_first_min_m;
+    // From this many rows on, a workspace makes packed weights faster: they may be rounded, and are dequantised once into
+    // it for many rows.
+    static constexpr int min_dequantised_m = fused_dequantisation_min_m;
     static constexpr int max_min_large_m = std::max(cuda_bf16_matrix::min_large_m, min_large_m_packed);
 
     bool is_packed() const { return !std::holds_alternative<cuda_bf16_matrix>(forms_.front()); }
     // For bf16 matrices.
     const bf16* values() const { return std::get<cuda_bf16_matrix>(forms_.front()).values(); }
 
-    // out = epilogue(x W^T), x being [count, columns]. For many rows, packed weights are dequantised into `workspace`
-    // if they fit.
+    // out = epilogue(x W^T), x being [count, columns]. With a workspace, packed weights may be rounded, and for
+    // many rows they are dequantised into it if they fit.
     template <class Out, class Epilogue>
     void matmul(world where, const bf16* x, int count, Out* out, const Epilogue& epilogue, void* stream,
                 const gemm_workspace& workspace = {}) const {

@@ -7,9 +7,13 @@
 //     product::launch(world::device, {m, n, k, {a}, {}, {d}}, packed, {}, stream);
 //
 // Up to 16 rows use the GEMV (gemm/gemv.hpp), one pass over the weights at memory bandwidth. More rows run 32 at a time
-// through the small-M GEMM (gemm/small_m.hpp). From 128 rows on a workspace makes it faster: the weights are
-// dequantised into it once (gemm/dequantise_weights.hpp), grouped weights rounded to the type of A, and multiplied by
-// the unquantised GEMM.
+// through the small-M GEMM (gemm/small_m.hpp). These do not round grouped weights, and from 17 rows on a row's result
+// does not depend on their number.
+//
+// With a workspace argument, grouped weights may be multiplied by their scales and rounded to the type of A, which is
+// faster: 33 to 512 rows use the fused dequantisation GEMM (gemm/dequantising.hpp), which needs no workspace memory; for
+// more rows the weights are dequantised once into the workspace (gemm/dequantise_weights.hpp) and multiplied by the
+// unquantised GEMM.
 //
 //     product::launch(world::device, p, packed, {workspace, product::workspace_bytes(p)}, {}, stream);
 //
@@ -22,6 +26,7 @@
 #include <imbrex/kernels/gemm.hpp>
 #include <imbrex/kernels/gemm/block_weights.hpp>
 #include <imbrex/kernels/gemm/dequantise_weights.hpp>
+#include <imbrex/kernels/gemm/dequantising.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/extension_points.hpp>
 #include <imbrex/kernels/gemm/gemv.hpp>
@@ -76,9 +81,10 @@ inline constexpr bool is_glu<row_offset<Epilogue>> = is_glu<Epilogue>;
 
 }  // namespace epilogue
 
-// From this number of rows on, the workspace is used. (Measured with int4, whose packed weights would otherwise be read
-// 4 times.)
+// From this number of rows on, the workspace is used for weights that the fused dequantisation GEMM does not support.
 inline constexpr int dequantise_first_min_m = 128;
+// The rows for which the fused dequantisation GEMM is the fastest. (Measured.)
+inline constexpr int fused_dequantisation_min_m = 33, fused_dequantisation_max_m = 512;
 
 // Scratch memory of the world; contents are not preserved.
 struct gemm_workspace {
@@ -96,9 +102,14 @@ class gemm_quantised {
     using element = typename Weights::element;
     using problem = gemm_problem<element, Out>;  // its b is ignored
 
-    // The workspace size in bytes; 0 if no workspace would be used.
+    // Whether a launch with a workspace argument uses the fused dequantisation GEMM.
+    static constexpr bool fuses(int m) {
+        return dequantises_blocks<Weights> && m >= fused_dequantisation_min_m && m <= fused_dequantisation_max_m;
+    }
+
+    // The workspace size in bytes; 0 if no workspace memory would be used.
     static std::size_t workspace_bytes(const problem& p) {
-        if (p.m < dequantise_first_min_m || p.n <= 0 || p.k <= 0) return 0;
+        if (p.m < dequantise_first_min_m || fuses(p.m) || p.n <= 0 || p.k <= 0) return 0;
         return static_cast<std::size_t>(rows_of_weights(p)) * static_cast<std::size_t>(p.k) * sizeof(element);
     }
 
@@ -112,6 +123,7 @@ class gemm_quantised {
     static void launch(world where, const problem& p, const typename Weights::weight_tile* weights,
                        const gemm_workspace& workspace, const Epilogue& epilogue = {}, void* stream = nullptr) {
         const std::size_t needed = workspace_bytes(p);
+        if (fuses(p.m)) return launch_fused(where, p, weights, epilogue, stream);
         if (needed == 0) return launch(where, p, weights, epilogue, stream);
         require_product(where, p);
         require(workspace.pointer != nullptr, "workspace.pointer: null; ", needed, " bytes are needed");
@@ -139,6 +151,34 @@ class gemm_quantised {
             some.a.pointer += first * (p.a.stride == 0 ? p.k : p.a.stride);
             some.out.pointer += first * (p.out.stride == 0 ? p.n : p.out.stride);
             launch_rows<32>(where, some, packed, {epilogue, first}, stream);
+        }
+    }
+
+    // The fused dequantisation GEMM, for numbers of rows for which `fuses`.
+    static void launch_fused(world where, const problem& p, const typename Weights::weight_tile* weights,
+                             const Epilogue& epilogue = {}, void* stream = nullptr) {
+        require_product(where, p);
+        require(fuses(p.m), "m: ", p.m, "; the fused dequantisation GEMM takes ", fused_dequantisation_min_m, " to ",
+                fused_dequantisation_max_m, " rows, and not weights in blocks");
+        if (p.n == 0) return;
+        if constexpr (dequantises_blocks<Weights>) {
+            const auto packed = Weights::describe(weights, rows_of_weights(p), p.k);
+            const auto launch_tile = [&]<int Rows, int ClusterSize>() {
+                using kernel = gemm_dequantising<Weights, Out, Epilogue, Rows,
+                                                 gemm_dequantising_shape{.cluster_size = ClusterSize}>;
+                imbrex::launch<kernel>(where, {kernel::blocks_of(p.m, p.n)}, kernel::describe(p, packed, epilogue),
+                                       stream);
+            };
+            using any = gemm_dequantising<Weights, Out, Epilogue, 64>;
+            const gemm_dequantising_tile best =
+                choose_dequantising_tile(p.m, any::tile_columns_of(p.n), any::steps_of(p.k), imbrex::num_sms(where));
+            const auto launch_rows = [&]<int Rows>() {
+                best.cluster_size == 1 ? launch_tile.template operator()<Rows, 1>()
+                                       : launch_tile.template operator()<Rows, 2>();
+            };
+            if (best.rows == 64) return launch_rows.template operator()<64>();
+            if (best.rows == 128) return launch_rows.template operator()<128>();
+            launch_rows.template operator()<256>();
         }
     }
 

@@ -179,9 +179,9 @@ TEST_CASE("GEMMs of every GPU weight format match the rounded weights") {
     }
 }
 
-TEST_CASE("Dequantises packed weights for many rows if the workspace is large enough") {
-    constexpr int count = cuda_matrix::min_dequantised_m + 2;
-    const std::vector<bf16> x = random_inputs(count * 288);
+TEST_CASE("With a workspace packed weights are rounded, for many rows if it is large enough") {
+    constexpr int fused = fused_dequantisation_max_m, many = fused + 8;
+    const std::vector<bf16> x = random_inputs(many * 288);
     for (const weight_format format : {weight_format::e4m3, weight_format::int8, weight_format::int4}) {
         CAPTURE(std::string(name_of(format)));
         random_matrix one(2, 128, 288);
@@ -189,21 +189,26 @@ TEST_CASE("Dequantises packed weights for many rows if the workspace is large en
         const cuda_matrix with = one.loaded(format);
         REQUIRE(with.is_packed());
         std::vector<bf16> room(256 * 288);
-        const auto product = [&](std::size_t bytes) {
+        const auto product = [&](int count, const gemm_workspace& workspace) {
             std::vector<float> out(count * 256, NAN);
-            with.matmul(world::host, x.data(), count, out.data(), epilogue::identity{}, nullptr, {room.data(), bytes});
+            with.matmul(world::host, x.data(), count, out.data(), epilogue::identity{}, nullptr, workspace);
             return out;
         };
-        const auto error = [&](const std::vector<float>& out) {
+        const auto error = [&](const std::vector<float>& out, int count) {
             return worst_error(out, x, count, 256, [&](auto of, std::int64_t row) { return one.at(of, row); });
         };
-        const std::vector<float> widened = product(room.size() * sizeof(bf16)), packed = product(0);
-        CHECK(error(packed) < fp32_sums);
         // int8 and int4 are rounded to bf16 with their scales; e4m3 is exact in bf16, and its scales stay separate.
         const bool rounded = format != weight_format::e4m3;
-        CHECK(error(widened) < (rounded ? 0.002 : fp32_sums));
-        if (rounded) CHECK(widened != packed);
-        CHECK(product(room.size() * sizeof(bf16) - 1) == packed);
+        for (const int count : {cuda_matrix::min_dequantised_m + 2, many}) {
+            CAPTURE(count);
+            const gemm_workspace enough{room.data(), room.size() * sizeof(bf16)};
+            const gemm_workspace too_small{room.data(), enough.bytes - 1};
+            const std::vector<float> with_room = product(count, enough), packed = product(count, {});
+            CHECK(error(packed, count) < fp32_sums);
+            CHECK(error(with_room, count) < (rounded ? 0.004 : fp32_sums));
+            if (rounded) CHECK(with_room != packed);
+            CHECK(product(count, too_small) == (count <= fused ? with_room : packed));
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 // Dequantisation into registers: every value of every format at every position of a tile, and every scale of the 4-bit
-// floats, bit-exact with a conversion and one rounding; by a warpgroup, and by a warp from packed registers.
+// floats, bit-exact with a conversion and one rounding; by a warpgroup, and by a warp from packed registers. Scales of
+// groups.
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
@@ -183,6 +184,53 @@ void check_small_floats() {
     });
 }
 
+// Scales columns 16 to 47 of a tile.
+template <class In, class Scale>
+struct group_scaling {
+    static constexpr int warps = 4;
+    using tile = warpgroup_tile<In, 64, 64>;
+    struct arguments {
+        matrix_view<In> from;
+        const Scale* scales;
+        matrix_view<In> to;
+    };
+    struct shared_memory {};
+    template <class Block>
+    IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory&) {
+        block.each_warpgroup([&](warpgroup& self) {
+            tile values;
+            row_values<Scale, 64, warpgroup> scales;
+            load(self, values, args.from.at(0, 0));
+            load(self, scales, args.scales, 64);
+            scale_group<16, 32>(self, values, scales, 64.0f);
+            store(self, args.to.at(0, 0), values);
+        });
+    }
+};
+
+template <class In, class Scale>
+void check_group_scaling() {
+    for (const world where : worlds()) {
+        buffer<In> values(where, 64 * 64), out(where, 64 * 64, poison<In>());
+        buffer<Scale> scales(where, 64);
+        fill_random(values.values, 1);
+        fill_random(scales.values, 2);
+        run<group_scaling<In, Scale>>(
+            where, {1}, {matrix(values.upload(), 64, 64), scales.upload(), matrix(out.upload(), 64, 64)}, 2);
+        out.download();
+        tally compared(str_cat(name_of(where), ", ", imbrex::name_of<Scale>(), " to ", imbrex::name_of<In>()));
+        for (int row = 0; row < 64; ++row) {
+            const float scale = convert<float>(convert<In>(convert<float>(scales.values[row]) * 64.0f));
+            for (int column = 0; column < 64; ++column) {
+                const In old = values.values[row * 64 + column];
+                const bool scaled = column >= 16 && column < 48;
+                compared.expect_same(row, column, out.values[row * 64 + column],
+                                     scaled ? convert<In>(convert<float>(old) * scale) : old);
+            }
+        }
+    }
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("dequantise: every integer at every position", In, bf16, fp16) {
@@ -191,6 +239,11 @@ TEST_CASE_TEMPLATE("dequantise: every integer at every position", In, bf16, fp16
 
 TEST_CASE_TEMPLATE("dequantise: every e4m3, and every e2m1 with every scale, at every position", In, bf16, fp16) {
     check_small_floats<In>();
+}
+
+TEST_CASE_TEMPLATE("scale_group: each row of some columns by its own scale, rounded twice", In, bf16, fp16) {
+    check_group_scaling<In, In>();
+    check_group_scaling<In, float>();
 }
 
 #if !defined(__CUDACC__)

@@ -43,7 +43,7 @@
 #include <imbrex/tile/shared_tile.hpp>
 #include <imbrex/tile/tma_tensor.hpp>
 
-#include <type_traits>
+#include <cstdint>
 #include <utility>
 
 namespace imbrex {
@@ -59,6 +59,30 @@ concept dequantises_blocks = requires {
     typename Weights::template weight_columns<128>;
 }
 &&Weights::block_k % 128 == 0;
+
+// The tile and cluster size with the least estimated time: waves of blocks, each of which takes a constant time, and per
+// K step the time of dequantising its weights and of multiplying its rows. In units of the latter for a row and step.
+struct gemm_dequantising_tile {
+    int rows;
+    int cluster_size;
+};
+constexpr IMBREX_FN gemm_dequantising_tile choose_dequantising_tile(int m, int tile_columns, int steps, int num_sms) {
+    constexpr int start_and_end = 1024, dequantisation = 32;
+    gemm_dequantising_tile best{64, 1};
+    std::int64_t least = -1;
+    for (const int rows : {64, 128, 256}) {
+        for (const int cluster_size : {1, 2}) {
+            if (cluster_size > steps) continue;
+            const std::int64_t blocks = std::int64_t{ceil_div(m, rows)} * tile_columns * cluster_size;
+            const std::int64_t time = ceil_div<std::int64_t>(blocks, num_sms) *
+                                      (start_and_end + (dequantisation + rows) * ceil_div(steps, cluster_size));
+            if (least >= 0 && time >= least) continue;
+            least = time;
+            best = {rows, cluster_size};
+        }
+    }
+    return best;
+}
 
 inline namespace IMBREX_WORLDS {
 
@@ -125,6 +149,7 @@ struct gemm_dequantising {
     };
 
     static constexpr IMBREX_FN int tile_columns_of(int n) { return ceil_div(n, block_n); }
+    static constexpr IMBREX_FN int steps_of(int k) { return ceil_div(k, step_k); }
     static constexpr IMBREX_FN int blocks_of(int m, int n) {
         return ceil_div(m, Rows) * tile_columns_of(n) * cluster_size;
     }
@@ -136,7 +161,7 @@ struct gemm_dequantising {
         require(p.batches == 1, "batches: ", p.batches, "; this kernel takes one product");
         detail::require_operand(p.a, "a", p.m, p.k);
         detail::require_operand(p.out, "out", p.m, p.n);
-        const int steps = ceil_div(p.k, step_k);
+        const int steps = steps_of(p.k);
         require(steps >= cluster_size, "k: ", p.k, "; each of ", cluster_size, " blocks needs a step of ", step_k);
         return {weights,
                 make_tma_tensor<activations_rows>(matrix(p.a.pointer, p.m, p.k, p.a.stride),
