@@ -144,27 +144,36 @@ report blocks() {
     return table;
 }
 
+// With a workspace argument: fused dequantisation, and for the largest M dequantised first.
+template <class Weights>
+contestant with_workspace(const char* name, const weight_copies<Weights>& weights, const gemm_workspace& workspace,
+                          const bf16* a, bf16* out, int m) {
+    return {name, [=, &weights](cudaStream_t stream, int copy) {
+                gemm_quantised<Weights, bf16>::launch(world::device, {m, n, k, {a}, {}, {out}}, weights.at(copy),
+                                                      workspace, {}, stream);
+            }};
+}
+
 report many_rows(const std::vector<device_array<bf16>>& as_bf16) {
     report table("many rows: quantised weights, 8192 x 8192, caches cold", "TFLOP/s");
-    using weights = int4_weights<bf16, 32, bf16, 128>;
-    using quantised = gemm_quantised<weights, bf16>;
-    const weight_copies<weights> as_int4;
+    const weight_copies<weights_int4> as_int4;
+    const weight_copies<weights_mxfp4> as_mxfp4;
     const device_array<bf16> room(std::size_t(n) * k);
-    for (const int m : {64, 128, 192, 256, 512, 1024, 4096}) {
+    const gemm_workspace workspace{room.data(), room.bytes()};
+    for (const int m : {64, 100, 128, 192, 256, 512, 1024, 2048, 4096}) {
         const device_array<bf16> a(std::size_t(m) * k, 1);
         const device_array<bf16> out(std::size_t(m) * n);
-        const contestant with_room{"int4, with a workspace", [&](cudaStream_t stream, int copy) {
-                                       const gemm_workspace all{room.data(), std::size_t(n) * k * sizeof(bf16)};
-                                       quantised::launch(world::device, {m, n, k, {a.data()}, {}, {out.data()}},
-                                                         as_int4.at(copy), all, {}, stream);
-                                   }};
-        const auto times = take_turns({with_bf16(as_bf16, a.data(), out.data(), m), with_room,
-                                       with_weights("int4, 32 rows at a time", as_int4, a.data(), out.data(), m)},
-                                      20, m > 256 ? copies : 2 * copies);
+        const auto times =
+            take_turns({with_bf16(as_bf16, a.data(), out.data(), m),
+                        with_workspace("int4, groups of 128", as_int4, workspace, a.data(), out.data(), m),
+                        with_workspace("MXFP4", as_mxfp4, workspace, a.data(), out.data(), m),
+                        with_weights("int4, 32 rows at a time", as_int4, a.data(), out.data(), m)},
+                       20, m > 256 ? copies : 2 * copies);
         const double work = 2e-9 * m * n * k;
         table.add(std::to_string(m) + " rows", {{"bf16", work / times[0]},
-                                                {"int4, with a workspace", work / times[1]},
-                                                {"int4, 32 rows at a time", work / times[2]}});
+                                                {"int4, groups of 128", work / times[1]},
+                                                {"MXFP4", work / times[2]},
+                                                {"int4, 32 rows at a time", work / times[3]}});
     }
     return table;
 }

@@ -153,7 +153,7 @@ TEST_CASE_TEMPLATE("large M with a workspace, with and without GLU", Epilogue, e
     }
 }
 
-TEST_CASE_TEMPLATE("33 to 512 rows with a workspace argument: any number, without workspace memory", Weights, narrow,
+TEST_CASE_TEMPLATE("33 to 1024 rows with a workspace argument: any number, without workspace memory", Weights, narrow,
                    mxfp4_weights<bf16, 128>) {
     using product = gemm_quantised<Weights, float>;
     const int n = 72, k = 160, most = 512;
@@ -200,7 +200,7 @@ TEST_CASE(
             p.m = m;
             CHECK(error_message_of([&] { product::launch_fused(where, p, packed); }) ==
                   "m: " + std::to_string(m) +
-                      "; the fused dequantisation GEMM takes 33 to 512 rows, and not weights in blocks");
+                      "; the fused dequantisation GEMM takes 33 to 1024 rows, and not weights in blocks");
         }
         p.m = 127;
         CHECK(product::workspace_bytes(p) == 0);
@@ -287,7 +287,7 @@ TEST_CASE("check of gemm_quantised and dequantise_weights") {
     const int n = 192, k = 160;
     const random_weights<narrow> given(n, k, 3);
     const auto packed = pack_weights<narrow>(given.values.data(), given.scales.data(), n, k);
-    for (const int m : {3, 40, 520}) {
+    for (const int m : {3, 40, 1030}) {
         CAPTURE(m);
         std::vector<bf16> a(m * k), room(n * k);
         std::vector<float> out(m * n);
@@ -301,7 +301,7 @@ TEST_CASE("check of gemm_quantised and dequantise_weights") {
     // A product of the previous product.
     const random_weights<narrow> square(n, n, 3);
     const auto square_packed = pack_weights<narrow>(square.values.data(), square.scales.data(), n, n);
-    for (const int m : {3, 20, 40, 520}) {
+    for (const int m : {3, 20, 40, 1030}) {
         std::vector<bf16> x(m * n), y(m * n), room(n * n);
         using product = gemm_quantised<narrow, bf16>;
         const gemm_workspace workspace{room.data(), room.size() * sizeof(bf16)};

@@ -31,7 +31,7 @@ def test_linear(device, format):
     assert packed.shape == weight.shape and packed.packed.device == weight.device
     assert relative_error(packed.dequantize(), weight) < LIMITS[format]
     bias = torch.randn(136, device=device, dtype=torch.bfloat16)
-    for rows in (1, 9, 40, 130):  # GEMV, GEMV of 16 rows, 32 rows at a time, dequantised first
+    for rows in (1, 9, 40, 130, 1100):  # GEMV, GEMV of 16 rows, fused dequantisation twice, dequantised first
         x = torch.randn(rows, 256, device=device, dtype=torch.bfloat16)
         assert relative_error(LINEAR[format](x, packed), product(x, packed)) < 0.003
         assert relative_error(LINEAR[format](x, packed, bias), product(x, packed, bias)) < 0.003

@@ -11,7 +11,7 @@
 // does not depend on their number.
 //
 // With a workspace argument, grouped weights may be multiplied by their scales and rounded to the type of A, which is
-// faster: 33 to 512 rows use the fused dequantisation GEMM (gemm/dequantising.hpp), which needs no workspace memory; for
+// faster: 33 to 1024 rows use the fused dequantisation GEMM (gemm/dequantising.hpp), which needs no workspace memory; for
 // more rows the weights are dequantised once into the workspace (gemm/dequantise_weights.hpp) and multiplied by the
 // unquantised GEMM.
 //
@@ -83,8 +83,8 @@ inline constexpr bool is_glu<row_offset<Epilogue>> = is_glu<Epilogue>;
 
 // From this number of rows on, the workspace is used for weights that the fused dequantisation GEMM does not support.
 inline constexpr int dequantise_first_min_m = 128;
-// The rows for which the fused dequantisation GEMM is the fastest. (Measured.)
-inline constexpr int fused_dequantisation_min_m = 33, fused_dequantisation_max_m = 512;
+// The numbers of rows for which the fused dequantisation GEMM is the fastest. (Measured.)
+inline constexpr int fused_dequantisation_min_m = 33, fused_dequantisation_max_m = 1024;
 
 // Scratch memory of the world; contents are not preserved.
 struct gemm_workspace {
@@ -162,23 +162,15 @@ class gemm_quantised {
                 fused_dequantisation_max_m, " rows, and not weights in blocks");
         if (p.n == 0) return;
         if constexpr (dequantises_blocks<Weights>) {
+            const gemm_dequantising_tile best = choose_dequantising_tile(
+                p.m, fused<64, 1>::tile_columns_of(p.n), fused<64, 1>::steps_of(p.k), imbrex::num_sms(where));
             const auto packed = Weights::describe(weights, rows_of_weights(p), p.k);
-            const auto launch_tile = [&]<int Rows, int ClusterSize>() {
-                using kernel = gemm_dequantising<Weights, Out, Epilogue, Rows,
-                                                 gemm_dequantising_shape{.cluster_size = ClusterSize}>;
-                imbrex::launch<kernel>(where, {kernel::blocks_of(p.m, p.n)}, kernel::describe(p, packed, epilogue),
-                                       stream);
-            };
-            using any = gemm_dequantising<Weights, Out, Epilogue, 64>;
-            const gemm_dequantising_tile best =
-                choose_dequantising_tile(p.m, any::tile_columns_of(p.n), any::steps_of(p.k), imbrex::num_sms(where));
-            const auto launch_rows = [&]<int Rows>() {
-                best.cluster_size == 1 ? launch_tile.template operator()<Rows, 1>()
-                                       : launch_tile.template operator()<Rows, 2>();
-            };
-            if (best.rows == 64) return launch_rows.template operator()<64>();
-            if (best.rows == 128) return launch_rows.template operator()<128>();
-            launch_rows.template operator()<256>();
+            const bool alone = best.cluster_size == 1;
+            if (best.rows == 64 && alone) return launch_fused_tile<64, 1>(where, p, packed, epilogue, stream);
+            if (best.rows == 64) return launch_fused_tile<64, 2>(where, p, packed, epilogue, stream);
+            if (best.rows == 128 && alone) return launch_fused_tile<128, 1>(where, p, packed, epilogue, stream);
+            if (best.rows == 128) return launch_fused_tile<128, 2>(where, p, packed, epilogue, stream);
+            launch_fused_tile<256, 1>(where, p, packed, epilogue, stream);
         }
     }
 
@@ -200,6 +192,16 @@ class gemm_quantised {
     template <int Rows, int ClusterSize>
     using small_m = gemm_small_m<Weights, Out, epilogue::row_offset<Epilogue>, Rows,
                                  small_m_shape{.cluster_size = ClusterSize, .pdl_prefetch_weights = true}>;
+
+    template <int Rows, int ClusterSize>
+    using fused = gemm_dequantising<Weights, Out, Epilogue, Rows, gemm_dequantising_shape{.cluster_size = ClusterSize}>;
+
+    template <int Rows, int ClusterSize>
+    static void launch_fused_tile(world where, const problem& p, const typename Weights::argument& packed,
+                                  const Epilogue& epilogue, void* stream) {
+        using kernel = fused<Rows, ClusterSize>;
+        imbrex::launch<kernel>(where, {kernel::blocks_of(p.m, p.n)}, kernel::describe(p, packed, epilogue), stream);
+    }
 
     template <int Rows, int ClusterSize>
     using gemv =

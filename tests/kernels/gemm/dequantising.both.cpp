@@ -14,6 +14,7 @@
 #include <cmath>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 using namespace imbrex;
@@ -47,6 +48,39 @@ void check_product(int m, int n, int k, double tolerance) {
     }
 }
 
+template <int Rows, gemm_dequantising_shape Shape>
+void check_glu() {
+    using weights = mxfp4_weights<bf16, 128>;
+    using relu = epilogue::glu<activation::relu>;
+    using chain = decltype(epilogue::compose(relu{}, epilogue::scale_rows{}));
+    using kernel = gemm_dequantising<weights, float, chain, Rows, Shape>;
+    const int m = 70, n = 128, k = 160;
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        launch_of<weights, kernel, float> one(where, m, n, k, 2);
+        buffer<float> factors(where, m);
+        fill_random(factors.values, 4);
+        run<kernel>(where, {kernel::blocks_of(m, n)},
+                    one.arguments(epilogue::compose(relu{}, epilogue::scale_rows{{factors.upload(), m}})), 2);
+        one.out.download();
+        double worst = 0;
+        for (int row = 0; row < m; ++row) {
+            for (int column = 0; column < n; ++column) {
+                double gate = 0, up = 0;
+                for (int i = 0; i < k; ++i) {
+                    const double x = convert<float>(one.a.values[row * k + i]);
+                    gate += x * one.weights.at(column, i);
+                    up += x * one.weights.at(n + column, i);
+                }
+                const double expected = std::max(gate, 0.0) * up * factors.values[row];
+                const double error = std::abs(expected - one.out.values[row * n + column]);
+                worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
+            }
+        }
+        CHECK(worst <= 1e-5);
+    }
+}
+
 // Errors relative to the sum of the magnitudes. A scale and a scaled weight are each rounded once, by 2^-9 at most.
 constexpr double exact = 1e-6, rounded = 0x1.01p-8, rounded_to_bf16 = 6e-3;
 
@@ -74,39 +108,22 @@ TEST_CASE("fused dequantisation GEMM: weights of 8 bits") {
 }
 
 TEST_CASE("fused dequantisation GEMM: GLU and an epilogue that depends on rows") {
-    using weights = mxfp4_weights<bf16, 128>;
-    const int m = 70, n = 128, k = 160;
-    const auto check = [&]<gemm_dequantising_shape Shape, int Rows>() {
-        using relu = epilogue::glu<activation::relu>;
-        using chain = decltype(epilogue::compose(relu{}, epilogue::scale_rows{}));
-        using kernel = gemm_dequantising<weights, float, chain, Rows, Shape>;
-        for (const world where : worlds()) {
-            CAPTURE(name_of(where));
-            launch_of<weights, kernel, float> one(where, m, n, k, 2);
-            buffer<float> factors(where, m);
-            fill_random(factors.values, 4);
-            run<kernel>(where, {kernel::blocks_of(m, n)},
-                        one.arguments(epilogue::compose(relu{}, epilogue::scale_rows{{factors.upload(), m}})), 2);
-            one.out.download();
-            double worst = 0;
-            for (int row = 0; row < m; ++row) {
-                for (int column = 0; column < n; ++column) {
-                    double gate = 0, up = 0;
-                    for (int i = 0; i < k; ++i) {
-                        const double x = convert<float>(one.a.values[row * k + i]);
-                        gate += x * one.weights.at(column, i);
-                        up += x * one.weights.at(n + column, i);
-                    }
-                    const double expected = std::max(gate, 0.0) * up * factors.values[row];
-                    const double error = std::abs(expected - one.out.values[row * n + column]);
-                    worst = error <= worst ? worst : std::isnan(error) ? INFINITY : error;
-                }
-            }
-            CHECK(worst <= 1e-5);
-        }
+    check_glu<64, alone>();
+    check_glu<128, by_two>();
+}
+
+TEST_CASE("fused dequantisation GEMM: tile and cluster size follow from the sizes") {
+    const auto chosen = [](int m, int tile_columns, int steps) {
+        const gemm_dequantising_tile tile = choose_dequantising_tile(m, tile_columns, steps, 132);
+        return std::pair{tile.rows, tile.cluster_size};
     };
-    check.operator()<alone, 64>();
-    check.operator()<by_two, 128>();
+    CHECK(chosen(64, 64, 64) == std::pair{64, 2});
+    CHECK(chosen(64, 128, 64) == std::pair{64, 1});
+    CHECK(chosen(64, 32, 1) == std::pair{64, 1});
+    CHECK(chosen(128, 64, 64) == std::pair{128, 2});
+    CHECK(chosen(128, 32, 64) == std::pair{64, 2});
+    CHECK(chosen(256, 64, 64) == std::pair{128, 1});
+    CHECK(chosen(512, 64, 64) == std::pair{256, 1});
 }
 
 TEST_CASE("fused dequantisation GEMM: rejects invalid arguments") {

@@ -1,4 +1,4 @@
-// Fused dequantisation GEMM for Hopper: 33 to some hundred rows of A with packed weights (quantised_weights.hpp). Swap-AB
+// Fused dequantisation GEMM for Hopper: 33 to about 1,000 rows of A with packed weights (quantised_weights.hpp). Swap-AB
 // as in the small-M GEMM (small_m.hpp): the weights are the M operand of wgmma, and they come from registers, where they
 // are dequantised (dequantize in American spelling). `Rows` rows of A, 64 to 256, are its N, so a weight is dequantised
 // once for all of them, and no dequantised weight passes through shared memory.
@@ -60,26 +60,22 @@ concept dequantises_blocks = requires {
 }
 &&Weights::block_k % 128 == 0;
 
-// The tile and cluster size with the least estimated time: waves of blocks, each of which takes a constant time, and per
-// K step the time of dequantising its weights and of multiplying its rows. In units of the latter for a row and step.
+// The tile and cluster size with the least estimated time: waves of blocks, each of which takes a constant time to start
+// and end, and for each K step the time of its weights and of its rows. In units of a row and step, measured with int4.
 struct gemm_dequantising_tile {
     int rows;
     int cluster_size;
 };
-constexpr IMBREX_FN gemm_dequantising_tile choose_dequantising_tile(int m, int tile_columns, int steps, int num_sms) {
-    constexpr int start_and_end = 1024, dequantisation = 32;
-    gemm_dequantising_tile best{64, 1};
-    std::int64_t least = -1;
-    for (const int rows : {64, 128, 256}) {
-        for (const int cluster_size : {1, 2}) {
-            if (cluster_size > steps) continue;
-            const std::int64_t blocks = std::int64_t{ceil_div(m, rows)} * tile_columns * cluster_size;
-            const std::int64_t time = ceil_div<std::int64_t>(blocks, num_sms) *
-                                      (start_and_end + (dequantisation + rows) * ceil_div(steps, cluster_size));
-            if (least >= 0 && time >= least) continue;
-            least = time;
-            best = {rows, cluster_size};
-        }
+constexpr gemm_dequantising_tile choose_dequantising_tile(int m, int tile_columns, int steps, int num_sms) {
+    constexpr int start_and_end = 3200, weights = 100;
+    constexpr gemm_dequantising_tile tiles[] = {{64, 1}, {64, 2}, {128, 1}, {128, 2}, {256, 1}};
+    const auto time_of = [&](const gemm_dequantising_tile& tile) {
+        const std::int64_t blocks = std::int64_t{ceil_div(m, tile.rows)} * tile_columns * tile.cluster_size;
+        return ceil_div(blocks, num_sms) * (start_and_end + (weights + tile.rows) * ceil_div(steps, tile.cluster_size));
+    };
+    gemm_dequantising_tile best = tiles[0];
+    for (const gemm_dequantising_tile& tile : tiles) {
+        if (tile.cluster_size <= steps && time_of(tile) < time_of(best)) best = tile;
     }
     return best;
 }
