@@ -107,10 +107,8 @@ inline constexpr bool is_sized_to_fit = kernel_is_sized_to_fit<Kernel>();
 template <class Kernel>
 inline constexpr bool is_wholly_resident = is_cooperative<Kernel> || is_sized_to_fit<Kernel>;
 
-// The kernel's name as the compiler spells it, for reports, without the inline namespace of core/config.hpp.
-template <class Kernel>
-std::string name_of_kernel() {
-    const std::string_view whole = __PRETTY_FUNCTION__;
+// `whole` is __PRETTY_FUNCTION__ of name_of_kernel.
+inline std::string kernel_name_in(std::string_view whole) {
     const std::size_t begin = whole.find("Kernel = ");
     if (begin == std::string_view::npos) return std::string(whole);
     const std::size_t end = whole.find_first_of(";]", begin);
@@ -121,6 +119,12 @@ std::string name_of_kernel() {
         if (name.compare(inner, worlds.size(), worlds) == 0) name.erase(inner, name.find("::", inner) + 2 - inner);
     }
     return name;
+}
+
+// The kernel's name as the compiler spells it, for reports, without the inline namespace of core/config.hpp.
+template <class Kernel>
+std::string name_of_kernel() {
+    return kernel_name_in(__PRETTY_FUNCTION__);
 }
 
 }  // namespace imbrex::hw

@@ -142,15 +142,15 @@ struct inner_kernel {
         matrix_view<float> values;
     };
     struct shared_memory {
-        ::tile tile;
+        tile staged;
     };
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
-        load(block, smem.tile, args.values.at(0, 0));
+        load(block, smem.staged, args.values.at(0, 0));
         block.sync();
         block.each_warpgroup([&](warpgroup& self) {
             warpgroup_tile<float, 64, 32> values;
-            load(self, values, smem.tile);
+            load(self, values, smem.staged);
             map(self, values, [](float x) { return x + 1.0f; });
             store(self, args.values.at(0, 0), values);
         });
@@ -166,18 +166,18 @@ struct outer_kernel {
         host_mode mode;
     };
     struct shared_memory {
-        ::tile tile;
+        tile staged;
     };
     template <class Block>
     static void run(Block& block, const arguments& args, shared_memory& smem) {
-        fill(block, smem.tile, 5.0f);
+        fill(block, smem.staged, 5.0f);
         block.sync();
         block.each_warpgroup([&](warpgroup& self) {
             warpgroup_tile<float, 64, 32> values;
             host_options options;
             options.mode = args.mode;
             host::launch<inner_kernel>({1}, {args.inner}, options);
-            load(self, values, smem.tile);
+            load(self, values, smem.staged);
             store(self, args.out.at(0, 0), values);
         });
     }

@@ -132,7 +132,7 @@ struct late_kernel {
         int* counter;
     };
     struct shared_memory {
-        ::tile first, second;
+        tile first, second;
         transaction_barrier full[2];
         shared_vector<int, 4> values;
     };

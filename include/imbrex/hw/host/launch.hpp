@@ -99,25 +99,53 @@ inline void check_barriers_at_exit(hw::machine& m, const hw::cluster_state& clus
     }
 }
 
-// Starts the clusters of a grid on a machine, in a given order.
+// A kernel without its type: the functions below are compiled once for all kernels.
+struct launched_kernel {
+    std::string name;
+    int warps, cluster, shared_bytes;
+    bool wholly_resident, uses_pdl;
+    void (*run)(hw::simulated_warp& block, const void* arguments);
+};
+
 template <class Kernel>
+void run_block(hw::simulated_warp& one, const void* arguments) {
+    block_scope<Kernel::warps, hw::cluster_of<Kernel>> scope{&one};
+    Kernel::run(scope, *static_cast<const typename Kernel::arguments*>(arguments),
+                *reinterpret_cast<hw::shared_memory_of<Kernel>*>(one.block->memory));
+}
+
+template <class Kernel>
+const launched_kernel& launched() {
+    constexpr int shared_bytes = sizeof(hw::shared_memory_of<Kernel>);
+    static_assert(shared_bytes <= shared_memory_limit,
+                  "imbrex: a kernel's shared_memory must not exceed 227 KB, the limit of a block on Hopper");
+    static const launched_kernel one{
+        hw::name_of_kernel<Kernel>(),   Kernel::warps,        hw::cluster_of<Kernel>, shared_bytes,
+        hw::is_wholly_resident<Kernel>, hw::uses_pdl<Kernel>, &run_block<Kernel>};
+    return one;
+}
+
+// Starts the clusters of a grid on a machine, in a given order.
 class grid_clusters final : public hw::cluster_source {
   public:
-    grid_clusters(hw::machine& m, grid_dim grid, const typename Kernel::arguments& arguments, std::vector<int> order,
-                  int first_number = 0)
-        : m_(m), grid_(grid), arguments_(arguments), order_(std::move(order)), next_number_(first_number) {}
+    grid_clusters(hw::machine& m, const launched_kernel& kernel, grid_dim grid, const void* arguments,
+                  std::vector<int> order, int first_number = 0)
+        : m_(m),
+          kernel_(kernel),
+          grid_(grid),
+          arguments_(arguments),
+          order_(std::move(order)),
+          next_number_(first_number) {}
 
     int left() const override { return static_cast<int>(order_.size()) - started_; }
     void start_next() override {
         hw::cluster_state& cluster = add_cluster();
         for (hw::block_state* block : cluster.blocks) {
-            m_.start(*block, nullptr, "block", -1, Kernel::warps, [this](hw::simulated_warp& one) { run(one); });
+            m_.start(*block, nullptr, "block", -1, kernel_.warps, body());
         }
     }
     // A block of one warp runs in place: switching fibers would take most of the time of a small block.
-    void run_alone() {
-        m_.run_alone(*add_cluster().blocks.front(), [this](hw::simulated_warp& one) { run(one); });
-    }
+    void run_alone() { m_.run_alone(*add_cluster().blocks.front(), body()); }
     void ended(hw::cluster_state& cluster) override {
         for (hw::block_state* block : cluster.blocks) {
             std::erase_if(memory_, [&](const owned<memory_lease>& one) { return one->bytes() == block->memory; });
@@ -125,20 +153,17 @@ class grid_clusters final : public hw::cluster_source {
     }
 
   private:
-    using shared_memory = hw::shared_memory_of<Kernel>;
-    static constexpr int cluster_size = hw::cluster_of<Kernel>;
-
     hw::cluster_state& add_cluster() {
         hw::cluster_state& cluster = m_.add_cluster(next_number_++);
         const int number = order_[started_++];
-        for (int rank = 0; rank < cluster_size; ++rank) {
+        for (int rank = 0; rank < kernel_.cluster; ++rank) {
             hw::block_state& block = m_.add_block(cluster);
             memory_.push_back(make_owned<memory_lease>());
-            block.number = number * cluster_size + rank;
+            block.number = number * kernel_.cluster + rank;
             block.index = {block.number % grid_.x, block.number / grid_.x % grid_.y, block.number / grid_.x / grid_.y};
             block.count = grid_;
             block.memory = memory_.back()->bytes();
-            block.bytes = static_cast<int>(sizeof(shared_memory));
+            block.bytes = kernel_.shared_bytes;
             if (m_.checked) {
                 block.shadow.emplace(block.bytes);
                 std::memset(block.memory, 0xff, block.bytes);
@@ -147,9 +172,13 @@ class grid_clusters final : public hw::cluster_source {
         return cluster;
     }
 
+    hw::warp_body body() const {
+        return {this,
+                [](const void* self, hw::simulated_warp& one) { static_cast<const grid_clusters*>(self)->run(one); }};
+    }
+
     void run(hw::simulated_warp& one) const {
-        block_scope<Kernel::warps, cluster_size> scope{&one};
-        Kernel::run(scope, arguments_, *reinterpret_cast<shared_memory*>(one.block->memory));
+        kernel_.run(one, arguments_);
         one.block->finished = true;
         if (!m_.checked) return;
         hw::check_nothing_in_flight(m_, one);
@@ -160,8 +189,9 @@ class grid_clusters final : public hw::cluster_source {
     }
 
     hw::machine& m_;
+    const launched_kernel& kernel_;
     grid_dim grid_;
-    const typename Kernel::arguments& arguments_;
+    const void* arguments_;
     std::vector<int> order_;  // numbers of clusters
     int started_ = 0;
     int next_number_;
@@ -169,13 +199,12 @@ class grid_clusters final : public hw::cluster_source {
 };
 
 // Runs one cluster in plain mode; appends to the trace, if any.
-template <class Kernel>
-std::optional<hazard> run_cluster(grid_dim grid, int cluster_number, const typename Kernel::arguments& arguments,
-                                  const host_options& options, hw::trace_writer* trace = nullptr) {
-    static const std::string name = hw::name_of_kernel<Kernel>();
-    hw::machine m(name.c_str(), options);
-    grid_clusters<Kernel> clusters(m, grid, arguments, {cluster_number});
-    if (Kernel::warps == 1 && hw::cluster_of<Kernel> == 1 && trace == nullptr) {
+inline std::optional<hazard> run_cluster(const launched_kernel& kernel, grid_dim grid, int cluster_number,
+                                         const void* arguments, const host_options& options,
+                                         hw::trace_writer* trace = nullptr) {
+    hw::machine m(kernel.name.c_str(), options);
+    grid_clusters clusters(m, kernel, grid, arguments, {cluster_number});
+    if (kernel.warps == 1 && kernel.cluster == 1 && trace == nullptr) {
         clusters.run_alone();
         return m.found();
     }
@@ -208,64 +237,58 @@ inline void require_grid(grid_dim grid, int cluster) {
 
 // Runs all clusters on one machine: in checked mode, and cooperative grids in plain mode. A launch inside check_launches
 // is part of its stream and has its options.
-template <class Kernel>
-std::optional<hazard> run_together(grid_dim grid, int clusters, const typename Kernel::arguments& arguments,
-                                   const host_options& options) {
-    static const std::string name = hw::name_of_kernel<Kernel>();
+inline std::optional<hazard> run_together(const launched_kernel& kernel, grid_dim grid, int clusters,
+                                          const void* arguments, const host_options& options) {
     owned<hw::checked_stream> alone;
     hw::checked_stream* stream = hw::checked_stream::current();
     if (stream == nullptr) {
         alone = make_owned<hw::checked_stream>(options);
         stream = alone.get();
     }
-    hw::machine& m = stream->add(name.c_str(), hw::uses_pdl<Kernel>);
+    hw::machine& m = stream->add(kernel.name.c_str(), kernel.uses_pdl);
     const std::uint64_t seed = stream->options.seed;
-    grid_clusters<Kernel> source(m, grid, arguments, order_of_clusters(clusters, m.checked ? seed : 0),
-                                 stream->reserve_clusters(clusters));
+    grid_clusters source(m, kernel, grid, arguments, order_of_clusters(clusters, m.checked ? seed : 0),
+                         stream->reserve_clusters(clusters));
     // Without a cooperative launch, one to three clusters are resident at a time.
-    const int resident = hw::is_wholly_resident<Kernel> ? clusters : 1 + static_cast<int>(seed / 4 % 3);
+    const int resident = kernel.wholly_resident ? clusters : 1 + static_cast<int>(seed / 4 % 3);
     m.run(source, resident);
     if (!stream->options.trace_file.empty()) m.trace.write(stream->options.trace_file);
     return m.found();
 }
 
 // Checks the grid; returns its number of clusters.
-template <class Kernel>
-int clusters_of(grid_dim grid) {
-    constexpr int cluster = hw::cluster_of<Kernel>;
-    require_grid(grid, cluster);
-    static_assert(sizeof(hw::shared_memory_of<Kernel>) <= shared_memory_limit,
-                  "imbrex: a kernel's shared_memory must not exceed 227 KB, the limit of a block on Hopper");
-    return grid.x * grid.y * grid.z / cluster;
+inline int clusters_of(const launched_kernel& kernel, grid_dim grid) {
+    require_grid(grid, kernel.cluster);
+    return grid.x * grid.y * grid.z / kernel.cluster;
 }
 
-// Runs the grid in checked mode.
-template <class Kernel>
-std::optional<hazard> run_checked(grid_dim grid, const typename Kernel::arguments& arguments,
-                                  const host_options& options) {
-    return run_together<Kernel>(grid, clusters_of<Kernel>(grid), arguments, options);
-}
-
-template <class Kernel>
-std::optional<hazard> run_grid(grid_dim grid, const typename Kernel::arguments& arguments,
-                               const host_options& options) {
-    const int clusters = clusters_of<Kernel>(grid);
-    if (options.mode == host_mode::checked || (hw::is_wholly_resident<Kernel> && options.trace_file.empty())) {
-        return run_together<Kernel>(grid, clusters, arguments, options);
+inline std::optional<hazard> run_grid(const launched_kernel& kernel, grid_dim grid, const void* arguments,
+                                      const host_options& options) {
+    const int clusters = clusters_of(kernel, grid);
+    if (options.mode == host_mode::checked || (kernel.wholly_resident && options.trace_file.empty())) {
+        return run_together(kernel, grid, clusters, arguments, options);
     }
     if (options.trace_file.empty()) {
         hw::thread_pool::shared().for_each(clusters, options.threads, [&](int number) {
-            if (auto found = run_cluster<Kernel>(grid, number, arguments, options)) throw hazard_error(*found);
+            if (auto found = run_cluster(kernel, grid, number, arguments, options)) throw hazard_error(*found);
         });
         return std::nullopt;
     }
     // With a trace, clusters run one after the other.
     hw::trace_writer trace;
     for (int number = 0; number < clusters; ++number) {
-        if (auto found = run_cluster<Kernel>(grid, number, arguments, options, &trace)) return found;
+        if (auto found = run_cluster(kernel, grid, number, arguments, options, &trace)) return found;
     }
     trace.write(options.trace_file);
     return std::nullopt;
+}
+
+// Runs the grid in checked mode.
+template <class Kernel>
+std::optional<hazard> run_checked(grid_dim grid, const typename Kernel::arguments& arguments,
+                                  const host_options& options) {
+    const launched_kernel& kernel = launched<Kernel>();
+    return run_together(kernel, grid, clusters_of(kernel, grid), &arguments, options);
 }
 
 }  // namespace detail
@@ -276,7 +299,8 @@ template <class Kernel>
 void launch([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typename Kernel::arguments& arguments,
             [[maybe_unused]] const host_options& options = {}) {
 #if !IMBREX_DEVICE_WORLD
-    if (auto found = detail::run_grid<Kernel>(grid, arguments, options)) throw hazard_error(*found);
+    const detail::launched_kernel& kernel = detail::launched<Kernel>();
+    if (auto found = detail::run_grid(kernel, grid, &arguments, options)) throw hazard_error(*found);
 #endif
 }
 

@@ -94,10 +94,9 @@ class machine {
         return made;
     }
 
-    // Creates a simulated warp that will run `body(simulated warp)`.
-    template <class Body>
+    // Creates a simulated warp that will run `body`.
     simulated_warp& start(block_state& block, simulated_warp* parent, const char* role, int index, int warps,
-                          Body body) {
+                          warp_body body) {
         simulated_warp& one = add(block, parent, role, index, warps);
         one.context = make_owned<fiber>([this, &one, body] {
             if (!stopping_) body(one);
@@ -106,9 +105,8 @@ class machine {
     }
 
     // The same if no other simulated warp could run meanwhile: it runs now, on the caller's stack.
-    template <class Body>
     void run_in_place(block_state& block, simulated_warp* parent, const char* role, int index, int warps,
-                      const Body& body) {
+                      warp_body body) {
         simulated_warp& one = add(block, parent, role, index, warps);
         running_simulated_warp() = &one;
         body(one);
@@ -133,8 +131,7 @@ class machine {
     }
 
     // Runs an unchecked block of one warp, which never needs to be suspended.
-    template <class Body>
-    void run_alone(block_state& block, const Body& body) {
+    void run_alone(block_state& block, warp_body body) {
         run_as_this_machine([&] {
             try {
                 run_in_place(block, nullptr, "block", -1, 1, body);

@@ -8,6 +8,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/grid_dim.hpp>
+#include <imbrex/hw/host/checked_run.hpp>
 #include <imbrex/hw/host/hazard.hpp>
 #include <imbrex/hw/host/launch.hpp>
 #include <imbrex/hw/host/mutation.hpp>
@@ -56,8 +57,7 @@ struct mutation_options {
 namespace detail {
 
 // `run(options)` makes one checked run and returns its hazard, if any.
-template <class Run>
-mutation_score mutate_runs(const Run& run, const mutation_options& given) {
+inline mutation_score mutate_runs(const hw::checked_run& run, const mutation_options& given) {
     std::vector<synchronisation_site> sites;
     host_options options;
     options.mode = host_mode::checked;
@@ -93,7 +93,7 @@ mutation_score mutate([[maybe_unused]] grid_dim grid, [[maybe_unused]] const typ
         prepare();
         return detail::run_checked<Kernel>(grid, arguments, options);
     };
-    return detail::mutate_runs(run, {.schedules = schedules});
+    return detail::mutate_runs(hw::checked_run(run), {.schedules = schedules});
 #else
     return {};
 #endif
@@ -113,7 +113,7 @@ mutation_score mutate_launches([[maybe_unused]] const Work& work, [[maybe_unused
         }
         return std::nullopt;
     };
-    return detail::mutate_runs(run, given);
+    return detail::mutate_runs(hw::checked_run(run), given);
 #else
     return {};
 #endif

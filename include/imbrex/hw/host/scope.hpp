@@ -75,31 +75,40 @@ inline void check_nothing_in_flight(machine& m, simulated_warp& one) {
     check(one.mmas, "asynchronous mmas");
 }
 
-// Starts a simulated warp for some of the parent's warps. A negative index means a role of one scope.
+inline void end_fork(simulated_warp& one) {
+    machine& m = *machine::running();
+    if (!m.checked) return;
+    check_nothing_in_flight(m, one);
+    release(one, one.parent->clocks_of_children);
+}
+
+template <class Scope, class Body>
+void run_forked(const void* body, simulated_warp& one) {
+    Scope scope{&one, one.index < 0 ? 0 : one.index};
+    (*static_cast<const Body*>(body))(scope);
+    end_fork(one);
+}
+
+// Starts a simulated warp for `warps` of the parent's warps. A negative index means a role of one scope.
+inline void fork(machine& m, simulated_warp& parent, const char* role, int index, int warps, warp_body body) {
+    if (!parent.context) return m.run_in_place(*parent.block, &parent, role, index, warps, body);
+    simulated_warp& child = m.start(*parent.block, &parent, role, index, warps, body);
+    if (!m.checked) return;
+    child.knows = parent.knows;
+    // The child is a subset of the parent's warps: of the others it knows what came before their last sync.
+    const bool alone = parent.warps == 1;
+    child.knows.seen.set(parent.actor, alone ? parent.tick : parent.synced);
+    child.knows.async_seen.set(parent.actor, alone ? parent.fenced : parent.async_synced);
+    if (parent.global_fenced > 0) {
+        child.knows.global_async_seen.set(parent.actor, alone ? parent.global_fenced : parent.global_async_synced);
+    }
+    for (const group_queue* own : parent.queues()) {
+        child.knows.seen.set(own->actor, alone ? own->waited : own->synced);
+    }
+}
 template <class Scope, class Body>
 void fork(machine& m, simulated_warp& parent, const char* role, int index, const Body& body) {
-    const auto work = [&m, &parent, &body, index](simulated_warp& one) {
-        Scope scope{&one, index < 0 ? 0 : index};
-        body(scope);
-        if (!m.checked) return;
-        check_nothing_in_flight(m, one);
-        release(one, parent.clocks_of_children);
-    };
-    if (!parent.context) return m.run_in_place(*parent.block, &parent, role, index, Scope::warps, work);
-    simulated_warp& child = m.start(*parent.block, &parent, role, index, Scope::warps, work);
-    if (m.checked) {
-        child.knows = parent.knows;
-        // The child is a subset of the parent's warps: of the others it knows what came before their last sync.
-        const bool alone = parent.warps == 1;
-        child.knows.seen.set(parent.actor, alone ? parent.tick : parent.synced);
-        child.knows.async_seen.set(parent.actor, alone ? parent.fenced : parent.async_synced);
-        if (parent.global_fenced > 0) {
-            child.knows.global_async_seen.set(parent.actor, alone ? parent.global_fenced : parent.global_async_synced);
-        }
-        for (const group_queue* own : parent.queues()) {
-            child.knows.seen.set(own->actor, alone ? own->waited : own->synced);
-        }
-    }
+    fork(m, parent, role, index, Scope::warps, {&body, &run_forked<Scope, Body>});
 }
 
 inline void wait_for_children(machine& m, simulated_warp& parent, source where) {

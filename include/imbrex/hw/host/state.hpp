@@ -75,6 +75,16 @@ struct completed_wait {
     source where;
 };
 
+struct simulated_warp;
+
+// What a simulated warp runs: a function of an object that outlives it. It hides the types of kernels and roles, so that
+// the code that starts simulated warps is compiled once and not for each kernel.
+struct warp_body {
+    const void* object;
+    void (*function)(const void* object, simulated_warp& one);
+    void operator()(simulated_warp& one) const { function(object, one); }
+};
+
 struct simulated_warp {
     owned<fiber> context;  // null if it runs on the stack of its parent
     bool ended = false;    // used in that case
