@@ -1,6 +1,6 @@
 // Simulated schedules against closed forms and limits. Exact comparisons use speeds that are powers of two, so that no
 // sum is rounded.
-#include "cost_model/small_machine.hpp"
+#include "comm/cost_model/small_machine.hpp"
 
 #include <doctest/doctest.h>
 

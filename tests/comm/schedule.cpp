@@ -1,6 +1,6 @@
 // Every schedule computes attention: replayed in float64 with separate memory per rank, against single-device
 // attention.
-#include "schedule/replay.hpp"
+#include "comm/schedule/replay.hpp"
 
 #include <imbrex/comm/schedule.hpp>
 

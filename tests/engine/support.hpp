@@ -16,6 +16,13 @@
 
 namespace imbrex::engine::test {
 
+// The quick scope runs fewer combinations of tests that take long.
+#if defined(IMBREX_FEW_SHAPES)
+inline constexpr bool few_combinations = true;
+#else
+inline constexpr bool few_combinations = false;
+#endif
+
 // A file of the shared test data; nothing, with a message, if it is missing.
 inline std::optional<std::filesystem::path> shared_file(const std::string& name) {
 #ifdef IMBREX_SHARED_MODELS

@@ -1,5 +1,5 @@
 // Atomic operations: mixed with ordinary accesses, of too small a scope, locks.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // Transaction barriers: arrivals, phases and bytes. barriers_setup.both.cpp has their initialisation.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // Initialisation of transaction barriers, and a hand-over by named barriers without a way back.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,6 +1,6 @@
 // Clusters: loads from the shared memory of another block (DSMEM), arrivals at its barriers, the cluster's syncs and
 // the exits of blocks.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // Clusters: TMA multicast and DSMEM stores, which land on a barrier of the block that receives them.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,6 +1,6 @@
 // The checker finds the bug of every wrong kernel of the corpus and is silent about the fixed variants and the correct
 // kernels, with both schedulers. IMBREX_CORPUS_JSON=<file> writes the findings, case by case.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Correct kernels with unusual TMA copies, named barriers and clusters.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // Correct kernels with unusual use of global memory: flags, counters, locks, PDL, asynchronous stores.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

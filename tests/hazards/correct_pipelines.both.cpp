@@ -1,5 +1,5 @@
 // Correct kernels with unusual barriers and pipelines.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 #include <utility>
 

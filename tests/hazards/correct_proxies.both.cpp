@@ -1,5 +1,5 @@
 // Correct kernels with unusual use of the two proxies, of asynchronous products, of cp.async and of shared tiles.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 #include <utility>
 

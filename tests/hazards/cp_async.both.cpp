@@ -1,5 +1,5 @@
 // cp.async: groups of copies, the number of groups that a wait leaves, and the syncs of lanes and warps around it.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // cp.async together with other roles, TMA and wgmma, which complete in other ways and through another proxy.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

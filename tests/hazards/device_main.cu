@@ -6,7 +6,7 @@
 //   imbrex_hazards_device <name> fixed
 //
 // Exit status: 0 the results agree, 3 they differ, 4 a CUDA error, 2 wrong usage, 77 no device.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // Ordinary accesses to global memory: between the warps and roles of a block, between blocks, of memory that nobody has
 // written, and outside a view.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

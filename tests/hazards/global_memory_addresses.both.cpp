@@ -1,5 +1,5 @@
 // Global memory that is addressed wrongly: outside a view, never written, or twice by one operation.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // Global memory that asynchronous operations read or write: TMA loads, stores and reductions, and cp.async.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // Flags between blocks: data that one block publishes and another reads.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

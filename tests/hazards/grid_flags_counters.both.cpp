@@ -1,6 +1,6 @@
 // Counters of a grid: tickets, look-back, grid barriers and the last block to arrive, and which blocks are certain to
 // run.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // Named barriers: who meets, how many warps are counted, and the barrier's number.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // Named barriers: the order of accesses that a hand-over between warpgroups gives, and the order of the hand-overs.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // Programmatic dependent launch: two kernels that overlap.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

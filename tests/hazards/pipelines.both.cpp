@@ -4,7 +4,7 @@
 // With optimisation, the compiler also sees that a released handle has no stage.
 #pragma GCC diagnostic ignored "-Warray-bounds"
 
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 #include <utility>
 

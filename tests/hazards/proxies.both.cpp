@@ -1,6 +1,6 @@
 // The order between ordinary accesses to shared memory and those of TMA and wgmma: the writers fence, then sync or
 // arrive, and only then may the async proxy access the bytes.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // TMA stores and reductions: when their shared source may be overwritten, and when their result may be read.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,6 +1,6 @@
 // Shared memory within a block: syncs between accesses of different distributions, scopes, overlays, and parts that
 // were never written.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

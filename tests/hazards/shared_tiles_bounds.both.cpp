@@ -1,6 +1,6 @@
 // Subtiles and elements that are not inside their tile or vector. What lies next to them has been written, so only the
 // address is wrong.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

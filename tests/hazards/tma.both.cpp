@@ -1,5 +1,5 @@
 // TMA loads: expected bytes, coordinates, alignment, and the barrier that a copy lands on.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // TMA stores and reductions: groups, the proxy fence, the source tile, and the global memory that they write.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

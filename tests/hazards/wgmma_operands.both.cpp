@@ -1,5 +1,5 @@
 // The operands of asynchronous products in shared memory: overwritten or released too early, read before they landed.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 // The registers of asynchronous products: accumulators and operands that are used before wait_mma, and accumulators
 // without a value.
-#include "corpus.hpp"
+#include "hazards/corpus.hpp"
 
 using namespace imbrex_hazards;
 

@@ -1,5 +1,5 @@
 // Machine models: times of blocks and transfers, and invalid speeds.
-#include "small_machine.hpp"
+#include "comm/cost_model/small_machine.hpp"
 #include "worlds.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // Timelines of a few ranks against values computed by hand, and invariants of every timeline.
-#include "small_machine.hpp"
+#include "comm/cost_model/small_machine.hpp"
 #include "worlds.hpp"
 
 #include <doctest/doctest.h>

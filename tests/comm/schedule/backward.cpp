@@ -1,6 +1,6 @@
 // Backward transfers: replayed in float64 with separate memory per rank, every gradient reaches its owner and equals
 // that of single-device attention. Bytes match the hops of the ring.
-#include "replay.hpp"
+#include "comm/schedule/replay.hpp"
 
 #include <imbrex/comm/schedule/backward.hpp>
 

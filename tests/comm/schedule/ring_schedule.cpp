@@ -1,6 +1,6 @@
 // Rings and meshes of up to 64 ranks: each block of scores is computed by exactly one rank, data arrives before its
 // use, sends match receives, two K/V buffers suffice, and invalid schedules are rejected.
-#include "transfers.hpp"
+#include "comm/schedule/transfers.hpp"
 #include "worlds.hpp"
 
 #include <imbrex/comm/schedule/ring_schedule.hpp>

@@ -1,6 +1,6 @@
 // Ulysses: every head has exactly one rank, which receives all its tokens, and every rank gets its own tokens of O
 // back.
-#include "transfers.hpp"
+#include "comm/schedule/transfers.hpp"
 #include "worlds.hpp"
 
 #include <imbrex/comm/schedule/ulysses_schedule.hpp>

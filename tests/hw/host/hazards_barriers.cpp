@@ -1,6 +1,6 @@
 // Hazards of barriers, collectives, scopes, limits and kernel exits: each in a kernel with a plausible mistake, and the
 // report that the checker must make.
-#include "committed.hpp"
+#include "hw/host/committed.hpp"
 
 namespace hazards {
 namespace {

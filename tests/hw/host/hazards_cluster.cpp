@@ -1,5 +1,5 @@
 // Hazards between the blocks of a cluster: copies and arrivals from one block to the shared memory of another.
-#include "committed.hpp"
+#include "hw/host/committed.hpp"
 
 namespace hazards {
 namespace {

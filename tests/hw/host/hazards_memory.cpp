@@ -1,6 +1,6 @@
 // Hazards of shared memory and registers: each in a kernel with a plausible mistake, and the report that the checker
 // must make: the kind, both lines, the scope, the stage, and the same again from the seed.
-#include "committed.hpp"
+#include "hw/host/committed.hpp"
 
 namespace hazards {
 namespace {
