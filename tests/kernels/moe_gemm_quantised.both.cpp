@@ -1,6 +1,7 @@
 // The grouped GEMM over experts with quantised weights beside plain loops in float64: every format, gathered and sorted
 // rows, uneven experts, a gated epilogue, scales that the epilogue applies, invalid arguments. No hazard in any schedule,
 // and every mutation of its synchronisation is detected.
+#include <imbrex/kernels/moe_gemm/dequantising.hpp>
 #include <imbrex/kernels/moe_gemm_quantised.hpp>
 
 #include "kernels/moe_gemm_trial.hpp"
@@ -94,18 +95,21 @@ TEST_CASE("MoE GEMM, quantised: error messages") {
 }
 
 #if !defined(__CUDACC__)
+namespace {
+
+template <class Weights, moe_rows Rows, class Epilogue>
+void check_rows(const char* name) {
+    using kernel = moe_gemm_dequantising<Weights, bf16, Rows, Epilogue, 64, 3>;
+    constexpr bool gate = epilogue::is_glu<Epilogue>;
+    moe_gemm_trial<packed_experts<Weights>, bf16, Rows, gate> trial(world::host, {{5, 2, 1, 64}, 64, 640}, 1);
+    check_synchronisation<kernel>(name, {1}, kernel::describe(trial.upload(), Epilogue{}, trial.b.tiles.upload()), 100);
+}
+
+}  // namespace
+
 TEST_CASE("MoE GEMM, quantised: no hazard in any schedule, and every mutation is detected") {
-    using weights = mxfp4_weights<bf16, 64>;
-    const auto check_rows = []<moe_rows Rows, int BlockM>(const char* name, std::integral_constant<moe_rows, Rows>,
-                                                          std::integral_constant<int, BlockM>) {
-        using kernel =
-            moe_gemm_hopper<weights, bf16, Rows, epilogue::identity, BlockM, gemm_shape{.stages = 3, .cluster = 1}>;
-        moe_gemm_trial<packed_experts<weights>, bf16, Rows, false> trial(world::host, {{5, 2, 1, BlockM}, 64, 320}, 1);
-        check_synchronisation<kernel>(name, {1}, kernel::describe(trial.upload(), {}, trial.b.tiles.upload()), 100);
-    };
-    check_rows("MoE GEMM, quantised, gathered", std::integral_constant<moe_rows, gathered>{},
-               std::integral_constant<int, 128>{});
-    check_rows("MoE GEMM, quantised, sorted", std::integral_constant<moe_rows, sorted>{},
-               std::integral_constant<int, 64>{});
+    check_rows<mxfp4_weights<bf16, 64>, gathered, epilogue::identity>("MoE GEMM, MXFP4, gathered");
+    check_rows<mxfp4_weights<bf16, 128>, sorted, epilogue::identity>("MoE GEMM, MXFP4, sorted");
+    check_rows<int4_weights<bf16, 64, bf16, 64>, sorted, epilogue::swiglu>("MoE GEMM, int4, GLU");
 }
 #endif

@@ -4,13 +4,9 @@
 // once for all of them, and no dequantised weight passes through shared memory.
 //
 //   producer    loads packed weights and rows of A of the next K steps into a ring of stages
-//   consumers   two warpgroups, 64 columns of D each. A K step has two blocks of 64; each block is dequantised while the
-//               tensor cores multiply the one before
+//   consumers   two warpgroups, 64 columns of D each, dequantise and multiply (dequantising_tile.hpp)
 //   finish      transposes the accumulators through shared memory, the ring's, into rows of D, applies the epilogue and
 //               stores
-//
-//      consumer 0    dequantise 0 | dequantise 1 | dequantise 2 | ...
-//                                 |    mma 0     |    mma 1     |    mma 2   ...        numbers[0], numbers[1], numbers[0]
 //
 // A block has one tile. If there are too few tiles for all SMs, the two blocks of a cluster share one (cluster split-K).
 // Each takes half of K, and for the columns that it finishes it reads the other's sums through DSMEM. With a GLU epilogue
@@ -24,9 +20,9 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/functional.hpp>
-#include <imbrex/core/packed_weights.hpp>
 #include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/gemm/cluster_work.hpp>
+#include <imbrex/kernels/gemm/dequantising_tile.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 #include <imbrex/ops/grid/pdl.hpp>
@@ -35,7 +31,6 @@
 #include <imbrex/ops/memory/tma.hpp>
 #include <imbrex/ops/register/convert.hpp>
 #include <imbrex/ops/register/map.hpp>
-#include <imbrex/ops/warpgroup/mma.hpp>
 #include <imbrex/tile/barrier.hpp>
 #include <imbrex/tile/pipeline.hpp>
 #include <imbrex/tile/register_tile.hpp>
@@ -44,7 +39,6 @@
 #include <imbrex/tile/tma_tensor.hpp>
 
 #include <cstdint>
-#include <utility>
 
 namespace imbrex {
 
@@ -52,13 +46,6 @@ struct gemm_dequantising_shape {
     int cluster_size = 1;  // blocks that share a tile (cluster split-K): 1 or 2
     int stages = 0;        // 0: as many as fit
 };
-
-// Weight formats that can be dequantised by blocks of 64 of K in steps of 128.
-template <class Weights>
-concept dequantises_blocks = requires {
-    typename Weights::template weight_columns<128>;
-}
-&&Weights::block_k % 128 == 0;
 
 // The tile and cluster size with the least estimated time: waves of blocks, each of which takes a constant time to start
 // and end, and for each K step the time of its weights and of its rows. In units of a row and step, measured with int4.
@@ -88,15 +75,16 @@ struct gemm_dequantising {
     using element = typename Weights::element;
     static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr bool uses_pdl = true;
-    static constexpr int consumer_warpgroups = 2;
-    static constexpr int warps = 4 + 4 * consumer_warpgroups;
     static constexpr int cluster_size = Shape.cluster_size;
     static constexpr int cluster = cluster_size;
-    static constexpr int warpgroup_n = packed_rows;
-    static constexpr int step_k = 128;
-    static constexpr int block_rows = Rows;
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
-    static constexpr int block_n = is_glu ? warpgroup_n : consumer_warpgroups * warpgroup_n;  // columns of D in a tile
+    using tile = dequantising_tile<Weights, is_glu, Rows>;
+    using stage = typename tile::stage;
+    using sums = typename tile::sums;
+    static constexpr int consumer_warpgroups = tile::consumer_warpgroups;
+    static constexpr int warps = 4 + 4 * consumer_warpgroups;
+    static constexpr int warpgroup_n = tile::warpgroup_n;
+    static constexpr int block_n = tile::block_n;
     // How many warpgroups share the epilogue of the 64 columns of one accumulator.
     static constexpr int finishers = cluster_size * (is_glu ? consumer_warpgroups : 1);
     static constexpr int finished_columns = warpgroup_n / finishers;
@@ -107,11 +95,7 @@ struct gemm_dequantising {
 
     // A is loaded a few rows at a time; missing rows repeat the last ones (small_m.hpp).
     static constexpr int load_rows = 16;
-    using activations = shared_tile<element, Rows, step_k>;
-    using activations_rows = shared_tile<element, load_rows, step_k>;
-    using weight_columns = typename Weights::template weight_columns<step_k>;
-    using sums = warpgroup_tile<float, warpgroup_n, Rows>;
-    using numbers = warpgroup_tile<element, warpgroup_n, packed_columns>;
+    using activations_rows = shared_tile<element, load_rows, tile::step_k>;
     using transposed_tile = shared_tile<float, epilogue_m, warpgroup_n>;  // its rows are rows of D
     using result = warpgroup_tile<float, epilogue_m, epilogue_n>;
 
@@ -122,12 +106,6 @@ struct gemm_dequantising {
         Epilogue epilogue;
         int tile_rows;  // tiles of `Rows` rows
         int steps;      // K steps
-    };
-    struct stage {
-        static constexpr int bytes =
-            consumer_warpgroups * static_cast<int>(sizeof(weight_columns)) + activations::bytes;
-        weight_columns weights[consumer_warpgroups];
-        activations a;
     };
     static constexpr int stages_that_fit = (shared_memory_limit - 2048) / static_cast<int>(sizeof(stage));
     static constexpr int stages = Shape.stages > 0 ? Shape.stages : stages_that_fit < 12 ? stages_that_fit : 12;
@@ -144,8 +122,8 @@ struct gemm_dequantising {
         transaction_barrier sums_stored;
     };
 
-    static constexpr IMBREX_FN int tile_columns_of(int n) { return ceil_div(n, block_n); }
-    static constexpr IMBREX_FN int steps_of(int k) { return ceil_div(k, step_k); }
+    static constexpr IMBREX_FN int tile_columns_of(int n) { return tile::columns_of_n(n); }
+    static constexpr IMBREX_FN int steps_of(int k) { return tile::steps_of(k); }
     static constexpr IMBREX_FN int blocks_of(int m, int n) {
         return ceil_div(m, Rows) * tile_columns_of(n) * cluster_size;
     }
@@ -158,7 +136,8 @@ struct gemm_dequantising {
         detail::require_operand(p.a, "a", p.m, p.k);
         detail::require_operand(p.out, "out", p.m, p.n);
         const int steps = steps_of(p.k);
-        require(steps >= cluster_size, "k: ", p.k, "; each of ", cluster_size, " blocks needs a step of ", step_k);
+        require(steps >= cluster_size, "k: ", p.k, "; each of ", cluster_size, " blocks needs a step of ",
+                tile::step_k);
         return {weights,
                 make_tma_tensor<activations_rows>(matrix(p.a.pointer, p.m, p.k, p.a.stride),
                                                   tma_use::load_narrow_l2_promotion),
@@ -206,15 +185,9 @@ struct gemm_dequantising {
         const int first = own.row / load_rows, last = (args.out.rows() - 1) / load_rows;
         for (int step = own.first; step < own.first + own.count; ++step) {
             auto slot = filling.acquire();
-            for (int group = 0; group < consumer_warpgroups; ++group) {
-                const int row = own.column + group * (is_glu ? args.out.columns() : warpgroup_n);
-                const int k = step * step_k;
-                Weights::template load_columns<step_k>(self, slot->weights[group],
-                                                       args.weights.at(row / packed_rows, k / Weights::block_k),
-                                                       k % Weights::block_k, slot);
-            }
+            tile::load_weights(self, slot, args.weights, own.column, args.out.columns() + own.column, step);
             for (int i = 0; i < Rows / load_rows; ++i) {
-                load_async(self, slot->a.template subtile<load_rows, step_k>(i * load_rows, 0),
+                load_async(self, slot->a.template subtile<load_rows, tile::step_k>(i * load_rows, 0),
                            args.a.tile(first + i < last ? first + i : last, step), slot);
             }
         }
@@ -222,31 +195,11 @@ struct gemm_dequantising {
 
     IMBREX_KERNEL static void consume(const warpgroup& self, const work& own, const arguments& args,
                                       shared_memory& shared) {
+        auto full = shared.ring.consumer(self, shared.memory.template as<stage_memory>().items);
         sums sum;
-        multiply(self, own.count, shared, sum);
+        tile::multiply(self, full, sum, own.count);
         store_sums(self, sum, shared);
         write(self, own, args, shared.memory.template as<transposed_sums>());
-    }
-
-    IMBREX_KERNEL static void multiply(const warpgroup& self, int count, shared_memory& shared, sums& sum) {
-        auto full = shared.ring.consumer(self, shared.memory.template as<stage_memory>().items);
-        fill(self, sum, 0.0f);
-        numbers first, second;
-        auto held = full.no_stage();
-        for (int i = 0; i < count; ++i) {
-            auto now = full.wait();
-            multiply_block<0>(self, sum, first, *now);
-            wait_mma<1>(self);
-            held = std::move(now);  // releases the stage before
-            multiply_block<packed_columns>(self, sum, second, *held);
-            wait_mma<1>(self);
-        }
-        wait_mma(self, sum);
-    }
-    template <int FirstK>
-    IMBREX_KERNEL static void multiply_block(const warpgroup& self, sums& sum, numbers& block, const stage& from) {
-        Weights::template dequantise_block<FirstK>(self, block, from.weights[self.index()]);
-        mma_abt_async(self, sum, block, from.a.template subtile<Rows, packed_columns>(0, FirstK));
     }
 
     // Transposes the accumulators into the memory of the ring, for all warpgroups that finish them.

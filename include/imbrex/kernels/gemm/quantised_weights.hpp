@@ -255,7 +255,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
         add_scaled(std::integral_constant<int, groups - 1>{});
     }
 
-    // The fused GEMM (dequantising.hpp): weights are multiplied by their scales and rounded.
+    // The fused GEMM (dequantising_tile.hpp): weights are multiplied by their scales and rounded.
     template <int Columns>
     using weight_columns = detail::grouped_tile<Format, Group, Scale, Columns>;
     template <int Columns, class Slot>
