@@ -38,6 +38,14 @@ TEST_CASE("MoE GEMV: packed weights") {
     check<mxfp4_weights<bf16>, bf16, sorted>({{5, 4, 2, 8}, 64, 320, true, 8, 0, 8}, 0.01);
     check<int4_weights<bf16, 32>, float, gathered>({{20, 3, 2, 16}, 128, 352}, 1e-4);
     check<mxfp4_weights<fp16>, float, gathered>({{32, 4, 2, 16}, 64, 96, true}, 1e-5);
+    check<mxfp4_weights<bf16>, float, sorted>({{32, 27, 1, 8}, 1280, 96}, 1e-5);  // many tiles: blocks of four warps
+}
+
+TEST_CASE("MoE GEMV: the rows of a tile follow the mean of an expert") {
+    CHECK(moe_gemv_tile_rows(32, 32, 4) == 8);
+    CHECK(moe_gemv_tile_rows(40, 32, 4) == 8);
+    CHECK(moe_gemv_tile_rows(41, 32, 4) == 16);
+    CHECK(moe_gemv_tile_rows(1, 8, 8) == 8);
 }
 
 TEST_CASE("MoE GEMV: 16-bit weights") {

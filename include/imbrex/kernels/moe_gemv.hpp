@@ -33,6 +33,11 @@
 
 namespace imbrex {
 
+// Rows of a tile, for routing.sizes.tile_rows: 8, unless experts have more rows than that in the mean, with a margin.
+IMBREX_FN constexpr int moe_gemv_tile_rows(int tokens, int experts, int top_k) {
+    return std::int64_t{tokens} * top_k <= std::int64_t{experts} * 5 ? 8 : 16;
+}
+
 // The tiles of a routing: a block has some columns of one of them.
 template <moe_rows Rows>
 struct expert_rows {
@@ -132,11 +137,22 @@ class moe_gemv {
     }
 
   private:
+    // With many tiles, twice as many blocks of half the warps: a block that ends leaves less of an SM idle. (Measured.)
+    static constexpr gemv_shape halves{
+        .warps = 4, .min_blocks_per_sm = 4, .pdl_launch_at_once = Rows == moe_rows::gathered};
+    static constexpr int waves_for_halves = is_glu ? 4 : 2;
     using views = moe_gemm_views<element, Out, Rows, is_glu, true>;
 
     template <int TileRows, class Memory>
     static void launch_tiles(world where, const problem& p, const Memory& weights, const Epilogue& epilogue,
                              void* stream) {
+        constexpr bool have_steps = halves.warps * kernel<8>::subtiles * packed_columns % Weights::block_k == 0;
+        if constexpr (TileRows == 8 && have_steps) {
+            using large = kernel<TileRows>;
+            const std::int64_t blocks = std::int64_t{p.routing.sizes.max_tiles()} * large::tiles_of(p.n);
+            if (blocks >= std::int64_t{waves_for_halves} * large::min_blocks_per_sm * imbrex::num_sms(where))
+                return launch_kernel<kernel<TileRows, halves>>(where, p, weights, epilogue, stream);
+        }
         launch_kernel<kernel<TileRows>>(where, p, weights, epilogue, stream);
     }
 };

@@ -3,6 +3,8 @@
 
 #include <imbrex/core/config.hpp>
 
+#include <cstdint>
+
 namespace imbrex::hw {
 
 IMBREX_KERNEL float exp2(float x) {
@@ -55,6 +57,11 @@ IMBREX_KERNEL int min(int a, int b) {
 // a * b + c, rounded once.
 IMBREX_KERNEL float fma(float a, float b, float c) {
     return fmaf(a, b, c);
+}
+
+// Four of the eight bytes of a and b: byte i of the result is number (selector >> 4 i) & 7. (prmt)
+IMBREX_KERNEL std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
+    return __byte_perm(a, b, selector);
 }
 
 // The same number, unknown to the compiler before this point: it does not compute what depends on it ahead of a loop.

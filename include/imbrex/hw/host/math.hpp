@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 
 namespace imbrex::hw {
 
@@ -51,5 +52,15 @@ inline int opaque(int number) {
 
 // On the device, keeps the compiler from deferring work.
 inline void settle_sum(float) {}
+
+// Four of the eight bytes of a and b: byte i of the result is number (selector >> 4 i) & 7.
+inline std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
+    const std::uint64_t both = a | std::uint64_t{b} << 32;
+    std::uint32_t result = 0;
+    for (int i = 0; i < 4; ++i) {
+        result |= static_cast<std::uint32_t>(both >> (8 * (selector >> (4 * i) & 7U)) & 0xffU) << (8 * i);
+    }
+    return result;
+}
 
 }  // namespace imbrex::hw

@@ -303,15 +303,20 @@ struct gemv_kernel {
             Weights::copy_subtile(self, own.weights[place][tile], weights.of[tile], work.part_of(work.at_time(time)),
                                   detail::subtile_index<number, subtiles>{});
         };
-        static_for<stages>([&](auto i) {
-            for (int tile = 0; tile < tiles && i / subtiles < work.count; ++tile) {
-                copy_weights(i / subtiles, std::integral_constant<int, i % subtiles>{}, tile, i);
-            }
-        });
-        if (Shape.pdl_launch_at_once || work.count == 0) pdl_launch_dependents(self);
-        // Row addresses are computed while weight copies are in flight.
+        const auto copy_first_weights = [&] {
+            static_for<stages>([&](auto i) {
+                for (int tile = 0; tile < tiles && i / subtiles < work.count; ++tile) {
+                    copy_weights(i / subtiles, std::integral_constant<int, i % subtiles>{}, tile, i);
+                }
+            });
+            if (Shape.pdl_launch_at_once || work.count == 0) pdl_launch_dependents(self);
+        };
+        // Row addresses are computed while weight copies are in flight, unless they depend on loads: those would queue
+        // behind the weights.
+        if constexpr (!Placement::waits_first) copy_first_weights();
         const auto rows = args.placement.template rows_of<Rows, block_k, holds_addresses>(
             self, args.a, work.place.first_row, work.first_column());
+        if constexpr (Placement::waits_first) copy_first_weights();
         const auto copy_rows = [&](int time, int number, int place) {
             copy_async(self, own.a[place], rows, work.column_of(work.at_time(time)) + number * block_k);
         };
