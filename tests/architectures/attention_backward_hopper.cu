@@ -6,9 +6,11 @@ namespace imbrex {
 
 constexpr attention_backward_options options{.head_dims = {64, 128}, .targets = kernel_targets::hopper};
 
+template class attention_backward<bf16, options, causal_mask, score_mod::softcap>;
+#if !defined(IMBREX_FEW_SHAPES)
 template class attention_backward<bf16, options, full_mask>;
 template class attention_backward<bf16, options, causal_mask>;
-template class attention_backward<bf16, options, causal_mask, score_mod::softcap>;
+#endif
 
 // The chain rule: the gradient of a bias after a softcap.
 constexpr attention_backward_options chain{.head_dims = {128}, .targets = kernel_targets::hopper};

@@ -5,6 +5,7 @@
 
 #include "worlds.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -80,6 +81,13 @@ struct attention_tensors {
         out.download();
         lse2.download();
         errors worst;
+        // Converted once: the tests are compiled with little optimisation.
+        const auto as_floats = [](const std::vector<In>& from) {
+            std::vector<float> to(from.size());
+            std::transform(from.begin(), from.end(), to.begin(), [](In x) { return float(x); });
+            return to;
+        };
+        const std::vector<float> queries = as_floats(q.values), keys = as_floats(k.values), rows = as_floats(v.values);
         const auto note = [](double& most, double error) {
             most = error <= most ? most : std::isnan(error) ? INFINITY : error;
         };
@@ -98,11 +106,10 @@ struct attention_tensors {
                     double most = -INFINITY;
                     for (int key = 0; key < sizes.seqlen_k; ++key) {
                         if (!keep(sequence, query, key)) continue;
+                        const float* const left = &queries[query_place(query, HeadDimQK)];
+                        const float* const right = &keys[key_place(key, HeadDimQK)];
                         double dot = 0;
-                        for (int i = 0; i < HeadDimQK; ++i) {
-                            dot += double(float(q.values[query_place(query, HeadDimQK) + i])) *
-                                   float(k.values[key_place(key, HeadDimQK) + i]);
-                        }
+                        for (int i = 0; i < HeadDimQK; ++i) dot += double(left[i]) * right[i];
                         s[key] = score(sequence, query, key, dot * scale);
                         most = std::fmax(most, s[key]);
                     }
@@ -112,9 +119,9 @@ struct attention_tensors {
                         if (s[key] == -INFINITY) continue;
                         const double weight = std::exp(s[key] - most);
                         sum += weight;
-                        for (int i = 0; i < HeadDimV; ++i) {
-                            expected[i] += weight * float(v.values[key_place(key, HeadDimV) + i]);
-                        }
+                        const float* const value = &rows[key_place(key, HeadDimV)];
+                        double* const sums = expected.data();
+                        for (int i = 0; i < HeadDimV; ++i) sums[i] += weight * value[i];
                     }
                     for (int i = 0; i < HeadDimV; ++i) {
                         const double right = sum > 0 ? expected[i] / sum : 0;

@@ -47,7 +47,7 @@ constexpr gemv_shape shared_by_two{.cluster_size = 2};
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("GEMV: grouped int4, every size", In, bf16, fp16) {
+TEST_CASE_TEMPLATE_DEFINE("GEMV: grouped int4, every size", In, gemv_of_int4) {
     check_product<int4_weights<In, 128, In, 128>, float, 8>(1, 200, 384, exact);
     check_product<int4_weights<In, 64, In, 64>, float, 16>(13, 136, 1088, exact);
     check_product<int4_weights<In, 32, In, 128>, float, 8, shared_by_two>(5, 72, 288, exact);
@@ -55,6 +55,10 @@ TEST_CASE_TEMPLATE("GEMV: grouped int4, every size", In, bf16, fp16) {
     check_product<int4_weights<In, 32, fp16>, float, 16>(16, 64, 3104, exact);
     check_product<int4_weights<In, 128, In, 512>, float, 16, gemv_shape{.cluster_size = 4}>(16, 256, 8192, exact);
 }
+TEST_CASE_TEMPLATE_INVOKE(gemv_of_int4, bf16);
+#if !defined(IMBREX_FEW_SHAPES)
+TEST_CASE_TEMPLATE_INVOKE(gemv_of_int4, fp16);
+#endif
 
 TEST_CASE_TEMPLATE("GEMV: int8 with a scale per row or per group, and levels", In, bf16, fp16) {
     check_product<int8_weights<In, 128>, float, 8>(1, 200, 392, exact);
@@ -65,13 +69,17 @@ TEST_CASE_TEMPLATE("GEMV: int8 with a scale per row or per group, and levels", I
                                                                                                              exact);
 }
 
-TEST_CASE_TEMPLATE("GEMV: MXFP4", In, bf16, fp16) {
+TEST_CASE_TEMPLATE_DEFINE("GEMV: MXFP4", In, gemv_of_mxfp4) {
     check_product<mxfp4_weights<In, 128>, float, 8>(1, 200, 416, exact);
     check_product<mxfp4_weights<In, 512>, In, 16, shared_by_two>(16, 136, 544, rounded_to_bf16);
     check_product<mxfp4_weights<In, 64>, float, 16, gemv_shape{.cluster_size = 4}>(11, 72, 2144, exact);
     check_product<mxfp4_weights<In, 64>, float, 8, gemv_shape{.warps = 4}>(8, 130, 1184, exact);
     check_product<mxfp4_weights<In, 512>, float, 16>(16, 264, 4096, exact);  // K steps are staggered between blocks
 }
+TEST_CASE_TEMPLATE_INVOKE(gemv_of_mxfp4, bf16);
+#if !defined(IMBREX_FEW_SHAPES)
+TEST_CASE_TEMPLATE_INVOKE(gemv_of_mxfp4, fp16);
+#endif
 
 TEST_CASE("GEMV: GLU") {
     using weights = int4_weights<bf16, 64, bf16, 128>;

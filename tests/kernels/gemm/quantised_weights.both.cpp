@@ -47,13 +47,17 @@ constexpr double exact = 1e-6, rounded_to_bf16 = 5e-3;
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("small-M GEMM: grouped int4, every size", In, bf16, fp16) {
+TEST_CASE_TEMPLATE_DEFINE("small-M GEMM: grouped int4, every size", In, small_m_of_int4) {
     check_product<int4_weights<In, 128, In, 128>, float, 8>(3, 1, 200, 384, exact);
     check_product<int4_weights<In, 64, In, 64>, float, 16>(2, 13, 136, 320, exact);
     check_product<int4_weights<In, 32, In, 128>, float, 8>(2, 5, 72, 288, exact);
     check_product<int4_weights<In, 128, float, 512>, In, 16>(4, 16, 264, 640, rounded_to_bf16);
     check_product<int4_weights<In, 32, fp16>, float, 32>(1, 32, 64, 544, exact);
 }
+TEST_CASE_TEMPLATE_INVOKE(small_m_of_int4, bf16);
+#if !defined(IMBREX_FEW_SHAPES)
+TEST_CASE_TEMPLATE_INVOKE(small_m_of_int4, fp16);
+#endif
 
 TEST_CASE_TEMPLATE("small-M GEMM: int8 with a scale per row or per group", In, bf16, fp16) {
     check_product<int8_weights<In, 128>, float, 8>(3, 1, 200, 392, exact);
@@ -62,11 +66,15 @@ TEST_CASE_TEMPLATE("small-M GEMM: int8 with a scale per row or per group", In, b
     check_product<grouped_weights<In, std::int8_t, 32, float, 64>, float, 16>(2, 9, 72, 160, exact);
 }
 
-TEST_CASE_TEMPLATE("MXFP4", In, bf16, fp16) {
+TEST_CASE_TEMPLATE_DEFINE("MXFP4", In, small_m_of_mxfp4) {
     check_product<mxfp4_weights<In, 128>, float, 8>(3, 1, 200, 416, exact);
     check_product<mxfp4_weights<In, 512>, In, 16>(2, 16, 136, 544, rounded_to_bf16);
     check_product<mxfp4_weights<In, 64>, float, 32>(2, 17, 72, 96, exact);
 }
+TEST_CASE_TEMPLATE_INVOKE(small_m_of_mxfp4, bf16);
+#if !defined(IMBREX_FEW_SHAPES)
+TEST_CASE_TEMPLATE_INVOKE(small_m_of_mxfp4, fp16);
+#endif
 
 TEST_CASE("small-M GEMM: quantised weights with many rows and cluster split-K") {
     check_product<int4_weights<bf16>, float, 64>(2, 60, 136, 256, exact);
