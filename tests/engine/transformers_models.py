@@ -21,8 +21,8 @@ from unittest import mock
 
 import torch
 import transformers
-from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, modeling_rope_utils
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config, modeling_rope_utils
 
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 # With this short original context one of eight frequencies is kept, two are on the ramp, the rest are divided.
@@ -55,6 +55,8 @@ WINDOW = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 
 FOUR_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
 ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
 EXPERTS = {"num_experts_per_tok": 3, "moe_intermediate_size": 20}
+GPT_OSS = {**FOUR_HEADS, "num_local_experts": 6, "num_experts_per_tok": 3, "num_hidden_layers": 3, "sliding_window": 7,
+           "layer_types": ALTERNATING, "attention_bias": True}
 GEMMA = {"tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 20}
 
 # Name, family, weight type, differences from SIZES. The place in the list is the seed.
@@ -91,9 +93,10 @@ MODELS = [
     ("qwen3_moe_all", "qwen3_moe", torch.bfloat16, {**FOUR_HEADS, **EXPERTS, "num_experts": 5, "norm_topk_prob": False}),
     ("mixtral", "mixtral", torch.bfloat16, {"num_local_experts": 4, "num_experts_per_tok": 2}),
     # A ramp of YaRN that rounding would change.
-    ("gpt_oss", "gpt_oss", torch.bfloat16, {**FOUR_HEADS, "num_local_experts": 6, "num_experts_per_tok": 3, "num_hidden_layers": 3,
-                                            "sliding_window": 7, "layer_types": ALTERNATING,
-                                            "attention_bias": True, "rope_parameters": {**YARN, "truncate": False}}),
+    ("gpt_oss", "gpt_oss", torch.bfloat16, {**GPT_OSS, "rope_parameters": {**YARN, "truncate": False}}),
+    ("gpt_oss_mxfp4", "gpt_oss", torch.bfloat16, {**GPT_OSS, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
+                                                  "layer_types": ALTERNATING[:2],
+                                                  "rope_parameters": {**YARN, "truncate": False}}),
 ]
 SIZES = {
     "vocab_size": 31,
@@ -139,6 +142,22 @@ def fill(model, random):
         parameter.copy_(values)
 
 
+def pack_experts(folder, random):
+    """Replaces the matrices of the experts by random ones in MXFP4, with weights of about the size of those before."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        experts, inputs, outputs = tensors.pop(name).shape
+        shape = (experts, outputs, inputs // 32)
+        exponent = 125 if "gate_up" in name else 122
+        tensors[name + "_blocks"] = torch.randint(256, (*shape, 16), generator=random, dtype=torch.uint8)
+        tensors[name + "_scales"] = torch.randint(exponent - 1, exponent + 2, shape, generator=random, dtype=torch.uint8)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
 class TorchInFloat64:
     """torch with float32 replaced by float64: transformers computes norms and angles in float32 for every model type."""
 
@@ -160,7 +179,12 @@ def all_in_float64(model_class):
 @torch.no_grad()
 def logits_in(model_class, folder, dtype, ids, device):
     with all_in_float64(model_class) if dtype == torch.float64 else nullcontext():
-        model = model_class.from_pretrained(folder, dtype=dtype).to(device)
+        if folder.name.endswith("mxfp4"):  # to bf16, which has their values
+            unpacked = Mxfp4Config(dequantize=True)
+            model = model_class.from_pretrained(folder, dtype=torch.bfloat16, quantization_config=unpacked).to(dtype)
+        else:
+            model = model_class.from_pretrained(folder, dtype=dtype)
+        model.to(device)
         if getattr(model.config, "attn_logit_softcapping", None):
             model.set_attn_implementation("eager")  # the others ignore the softcap
         if hasattr(model, "set_experts_implementation"):
@@ -180,6 +204,8 @@ def make(folder, family, dtype, settings, count, seed, device):
     model_class = type(model)
     fill(model, random)
     model.to(dtype).save_pretrained(folder)
+    if folder.name.endswith("mxfp4"):
+        pack_experts(folder, random)
     (folder / "generation_config.json").unlink(missing_ok=True)
     (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER) + "\n")
 

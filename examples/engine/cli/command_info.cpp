@@ -131,7 +131,7 @@ std::string cache_text(const model_config& config, const runner_options& options
 }  // namespace
 
 int run_info(const info_command& command, const command_streams& streams) {
-    const model_files files = open_model(command.path);
+    const model_files files = open_model(command.path, weight_contents::none);
     const model_config& config = files.config;
     const auto line = [&](const char* what, const std::string& text) {
         char name[32];

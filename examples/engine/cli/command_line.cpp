@@ -314,7 +314,7 @@ class command_line {
         bench_.model.sequences = 0;
         const auto path = add_path(*bench_app_, bench_.model.path);
         bench_app_->add_option("--random", bench_.random, "random weights of this architecture")->excludes(path);
-        bench_app_->add_option("--random-type", bench_.random_type, "their type: bf16, q4_K_M, q6_K, ...")
+        bench_app_->add_option("--random-type", bench_.random_type, "their type: bf16, q4_K_M, mxfp4_moe, q6_K, ...")
             ->excludes(path)
             ->capture_default_str();
         bench_app_->add_option("--requests", bench_.requests, "number of concurrent requests; one row per number")

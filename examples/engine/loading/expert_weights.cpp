@@ -44,6 +44,8 @@ struct row_choice {
 constexpr std::array<row_choice, 2> gate_and_up{{{"gate_proj", 0, 2}, {"up_proj", 1, 2}}};
 constexpr std::array<row_choice, 1> down{{{"down_proj", 0, 1}}};
 
+constexpr std::byte nan_scale{255};  // of ue8m0
+
 // The neighbours of 32 elements share a byte; in ggml's block elements i and i + 16 do.
 void write_ggml_block(const std::byte* nibbles, std::byte scale, std::byte* to) {
     const auto element = [&](int i) { return nibbles[i / 2] >> (4 * (i % 2)) & std::byte{15}; };
@@ -53,7 +55,8 @@ void write_ggml_block(const std::byte* nibbles, std::byte scale, std::byte* to) 
 
 class expert_reader {
   public:
-    expert_reader(const weight_set& from, const std::string& file) : from_(from), file_(file) {}
+    expert_reader(const weight_set& from, const std::string& file, weight_contents contents)
+        : from_(from), file_(file), contents_(contents) {}
 
     weight_set run() {
         weight_set result =
@@ -113,6 +116,19 @@ class expert_reader {
         return {memory.get(), all};
     }
 
+    // The same for matrices, which are large: only if their contents are wanted.
+    template <class Write>
+    std::span<const std::byte> make_matrices(std::int64_t count, std::int64_t bytes_of_one, const Write& write) {
+        return make(count, bytes_of_one, [&](std::int64_t expert, std::byte* to) {
+            if (contents_ == weight_contents::given) write(expert, to);
+        });
+    }
+
+    void refuse_nan(const std::string& scales, std::int64_t expert, std::int64_t row, std::int64_t group) const {
+        require(false, file_, ": tensor \"", scales, "\" has the scale 255 (NaN) at [", expert, ", ", row, ", ", group,
+                "]; 0 to 254 are allowed");
+    }
+
     // A weight for each expert, with these bytes.
     void add_all(const std::string& base, const std::string& end, weight_type type,
                  const std::vector<std::int64_t>& shape, std::int64_t count, std::span<const std::byte> bytes,
@@ -164,7 +180,7 @@ class expert_reader {
         check_rows(whole, rows, choices);
         for (const row_choice& choice : choices) {
             const std::int64_t own = rows / choice.step;
-            const auto bytes = make(count, own * columns * size, [&](std::int64_t expert, std::byte* to) {
+            const auto bytes = make_matrices(count, own * columns * size, [&](std::int64_t expert, std::byte* to) {
                 const std::byte* from = whole.bytes.data() + expert * rows * columns * size;
                 for (std::int64_t row = 0; row < own; ++row) {
                     for (std::int64_t column = 0; column < columns; ++column, to += size)
@@ -195,12 +211,14 @@ class expert_reader {
         check_rows(blocks, rows, choices);
         for (const row_choice& choice : choices) {
             const std::int64_t own = rows / choice.step;
-            const auto bytes = make(count, own * groups * block, [&](std::int64_t expert, std::byte* to) {
-                for (std::int64_t row = 0; row < own; ++row) {
-                    const std::int64_t from = (expert * rows + choice.first + row * choice.step) * groups;
-                    for (std::int64_t group = from; group < from + groups; ++group, to += block)
-                        write_ggml_block(blocks.bytes.data() + group * packed,
-                                         scales.bytes[static_cast<std::size_t>(group)], to);
+            const auto bytes = make_matrices(count, own * groups * block, [&](std::int64_t expert, std::byte* to) {
+                for (std::int64_t row = choice.first; row < rows; row += choice.step) {
+                    const std::int64_t from = (expert * rows + row) * groups;
+                    for (std::int64_t group = 0; group < groups; ++group, to += block) {
+                        const std::byte scale = scales.bytes[static_cast<std::size_t>(from + group)];
+                        if (scale == nan_scale) refuse_nan(scales.name, expert, row, group);
+                        write_ggml_block(blocks.bytes.data() + (from + group) * packed, scale, to);
+                    }
                 }
             });
             add_all(base, str_cat(choice.projection, ".weight"), weight_type::mxfp4, {own, groups * elements}, count,
@@ -218,14 +236,15 @@ class expert_reader {
 
     const weight_set& from_;
     const std::string& file_;
+    weight_contents contents_;
     std::vector<weight> made_;
     std::vector<std::shared_ptr<const void>> owned_;
 };
 
 }  // namespace
 
-weight_set with_separate_experts(const weight_set& weights, const std::string& file) {
-    return expert_reader(weights, file).run();
+weight_set with_separate_experts(const weight_set& weights, const std::string& file, weight_contents contents) {
+    return expert_reader(weights, file, contents).run();
 }
 
 }  // namespace imbrex::engine

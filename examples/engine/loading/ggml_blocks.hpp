@@ -58,13 +58,14 @@ struct with_scale_and_minimum {
     [[gnu::always_inline]] static float scale(const std::byte* from) { return half_at(from); }
     [[gnu::always_inline]] static float offset(const std::byte* from) { return half_at(from + 2); }
 };
-// mxfp4: 2^(exponent - 127) for values, so 2^(exponent - 128) for doubled ones. The smallest two are subnormal.
+// mxfp4: 2^(exponent - 127) for values, so 2^(exponent - 128) for doubled ones. The smallest two are subnormal; 255 is NaN.
 struct with_exponent {
     static constexpr bool has_minimum = false, has_half_scale = false;
     static constexpr float offset_factor = -12;
     [[gnu::always_inline]] static float scale(const std::byte* from) {
         const std::uint32_t exponent = read<std::uint8_t>(from);
-        return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
+        const std::uint32_t bits = exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23;
+        return std::bit_cast<float>(exponent == 255 ? 0x7fc00000u : bits);
     }
     [[gnu::always_inline]] static float offset(const std::byte* from) { return offset_factor * scale(from); }
 };

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "engine/loading/checkpoint_quantisation.hpp"
-#include "engine/loading/expert_weights.hpp"
 #include "engine/loading/families.hpp"
 #include "engine/loading/gguf_split.hpp"
 #include "engine/loading/json_text.hpp"
@@ -47,6 +46,23 @@ constexpr std::array layer_names{
     name_pair{"ffn_down_exps.", "mlp.experts.down_proj."},
     name_pair{"attn_sinks.weight", "self_attn.sinks"},
 };
+
+// The matrices of an expert, in early files of Mixtral: ffn_gate.3.weight.
+constexpr std::array expert_names{
+    name_pair{"ffn_gate.", ".gate_proj"},
+    name_pair{"ffn_up.", ".up_proj"},
+    name_pair{"ffn_down.", ".down_proj"},
+};
+
+std::string name_of_expert(std::string_view within_layer) {
+    for (const auto& [from, to] : expert_names) {
+        if (!within_layer.starts_with(from)) continue;
+        const std::string_view rest = within_layer.substr(from.size());
+        const std::size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+        if (digits > 0) return std::string("mlp.experts.").append(rest, 0, digits).append(to).append(rest, digits);
+    }
+    return {};
+}
 
 // Replaces a known prefix.
 template <class Pairs>
@@ -89,7 +105,7 @@ tokenizer read_folder_tokenizer(const std::filesystem::path& path) {
     return read_gpt2_files(vocabulary_file.bytes(), merges.bytes(), vocabulary_file.name());
 }
 
-model_files open_folder(const std::filesystem::path& path) {
+model_files open_folder(const std::filesystem::path& path, weight_contents contents) {
     const auto config_path = path / "config.json", generation_path = path / "generation_config.json";
     require(std::filesystem::exists(config_path), path.string(), ": has no config.json, so it is no model's folder");
     const mapped_file config(config_path);
@@ -98,7 +114,7 @@ model_files open_folder(const std::filesystem::path& path) {
     model_config sizes =
         read_config(config.bytes(), generation ? generation->bytes() : std::span<const std::byte>(), config.name());
 
-    return {path.string(), std::move(sizes), open_folder_weights(path), read_folder_tokenizer(path),
+    return {path.string(), std::move(sizes), open_folder_weights(path, contents), read_folder_tokenizer(path),
             read_chat_source(path)};
 }
 
@@ -120,7 +136,7 @@ model_files open_llama2c(const std::shared_ptr<const mapped_file>& file, const s
 
 }  // namespace
 
-weight_set open_folder_weights(const std::filesystem::path& path) {
+weight_set open_folder_weights(const std::filesystem::path& path, weight_contents contents) {
     const auto quantised = path / "model.gguf";
     if (std::filesystem::exists(quantised)) return open_gguf(quantised).weights;
     weight_set weights = open_safetensors(path);
@@ -128,7 +144,7 @@ weight_set open_folder_weights(const std::filesystem::path& path) {
     const json config = parse_json(as_text(config_file.bytes()), config_file.name());
     const json* quantisation = find_member(config, "quantization_config");
     if (quantisation) weights = read_quantised_checkpoint(weights, *quantisation, config_file.name());
-    return with_separate_experts(weights, path.string());
+    return with_separate_experts(weights, path.string(), contents);
 }
 
 std::string name_of_gguf_tensor(const std::string& name, model_family family) {
@@ -139,7 +155,8 @@ std::string name_of_gguf_tensor(const std::string& name, model_family family) {
     const std::size_t dot = name.find('.', 4);
     if (dot == std::string::npos) return name;
     const std::string_view within_layer = std::string_view(name).substr(dot + 1);
-    std::string inner = exchanged(within_layer, description_of(family).gguf_tensors);
+    std::string inner = name_of_expert(within_layer);
+    if (inner.empty()) inner = exchanged(within_layer, description_of(family).gguf_tensors);
     if (inner.empty()) inner = exchanged(within_layer, layer_names);
     return inner.empty() ? name : "model.layers." + name.substr(4, dot - 4) + "." + inner;
 }
@@ -178,10 +195,10 @@ tokenizer_files open_tokenizer(const std::filesystem::path& path) {
     return {std::move(model.tokens), std::move(model.chat)};
 }
 
-model_files open_model(const std::filesystem::path& path) {
+model_files open_model(const std::filesystem::path& path, weight_contents contents) {
     require(std::filesystem::exists(path), path.string(), ": does not exist");
     if (std::filesystem::is_directory(path)) {
-        model_files model = open_folder(path);
+        model_files model = open_folder(path, contents);
         complete(model);
         return model;
     }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/loading/chat_source.hpp"
+#include "engine/loading/expert_weights.hpp"
 #include "engine/loading/gguf.hpp"
 #include "engine/loading/model_config.hpp"
 #include "engine/loading/weights.hpp"
@@ -21,11 +22,12 @@ struct model_files {
     chat_source chat{};
 };
 
-model_files open_model(const std::filesystem::path& path);
+// Without contents, converted experts have types and shapes alone: to describe a model, not to run it.
+model_files open_model(const std::filesystem::path& path, weight_contents contents = weight_contents::given);
 
 // The weights of a Hugging Face folder: model.gguf with Hugging Face names, as `imbrex quantize` writes it, or
 // safetensors. Quantised ones (checkpoint_quantisation.hpp) are converted.
-weight_set open_folder_weights(const std::filesystem::path& path);
+weight_set open_folder_weights(const std::filesystem::path& path, weight_contents contents = weight_contents::given);
 
 // The tokenizer alone, of a folder or a GGUF file whatever its weights are.
 struct tokenizer_files {

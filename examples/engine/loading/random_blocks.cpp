@@ -92,7 +92,7 @@ weight_type type_in_q4_k_m(const model_config& config, std::string_view name) {
 }
 
 weight_type type_named(std::string_view kind) {
-    std::string known = "bf16, q4_K_M";
+    std::string known = "bf16, q4_K_M, mxfp4_moe";
     for (int type = 0; type <= static_cast<int>(weight_type::mxfp4); ++type) {
         const auto one = static_cast<weight_type>(type);
         if (!is_block(one)) continue;
@@ -106,11 +106,14 @@ weight_type type_named(std::string_view kind) {
 }  // namespace
 
 weight_type random_weight_type(std::string_view kind, const model_config& config, const expected_weight& weight) {
-    const weight_type wanted = kind == "q4_K_M" ? type_in_q4_k_m(config, weight.name) : type_named(kind);
+    const bool is_expert = weight.name.find(".experts.") != std::string::npos, is_mixture = kind == "mxfp4_moe";
+    const weight_type wanted = kind == "q4_K_M" ? type_in_q4_k_m(config, weight.name)
+                               : is_mixture     ? weight_type::q8_0
+                                                : type_named(kind);
     if (weight.shape.size() < 2) return weight_type::bf16;
-    const bool is_expert_of_gpt_oss =
-        config.family == model_family::gpt_oss && weight.name.find(".experts.") != std::string::npos;
-    if (wanted == weight_type::bf16 && is_expert_of_gpt_oss && weight.shape.back() % 32 == 0) return weight_type::mxfp4;
+    const bool is_mxfp4 =
+        is_expert && (is_mixture || (wanted == weight_type::bf16 && config.family == model_family::gpt_oss));
+    if (is_mxfp4 && weight.shape.back() % 32 == 0) return weight_type::mxfp4;
     for (const weight_type type : {wanted, weight_type::q8_0}) {
         if (weight.shape.back() % format_of(type).elements == 0) return type;
     }

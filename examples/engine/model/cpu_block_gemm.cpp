@@ -125,22 +125,21 @@ struct sums {
 
 template <class Block>
 struct block_rows {
-    const block_weight_rows& weights;
+    const block_gemm_problem& problem;
     const quantised_rows& x;
-    const float* bias;
-    float* out;
-    std::int64_t out_stride;
     static constexpr int prefetch_distance = 4096;  // bytes
     static constexpr int chunk_bytes = chunk_elements / Block::elements * Block::bytes;
 
     [[gnu::always_inline]] void unpack_chunk(std::int64_t row, std::int64_t chunk, weight_chunk& to) const {
+        const block_weight_rows& weights = problem.weights;
         const std::int64_t done = chunk * chunk_elements, before = row * weights.columns + done;
         const std::byte* from = weights.values + before / Block::elements * Block::bytes;
         for (int line = 0; line < chunk_bytes; line += 64) __builtin_prefetch(from + prefetch_distance + line);
         unpack<Block>(from, weights.columns - done, to);
     }
     void store(int x_row, std::int64_t row, const sums& of) const {
-        out[x_row * out_stride + row] = of.total() + (bias != nullptr ? bias[row] : 0.0f);
+        const float bias = problem.bias != nullptr ? problem.bias[row] : 0.0f;
+        problem.out[x_row * problem.out_stride + row] = of.total() + bias;
     }
 
     // Some chunks are unpacked before their products: loads of bytes that were stored just before, in other sizes, wait.
@@ -148,6 +147,8 @@ struct block_rows {
     void multiply_directly(std::int64_t first, std::int64_t last) const {
         constexpr std::int64_t ahead = 8;
         weight_chunk unpacked[ahead];
+        int numbers[Rows];
+        for (int i = 0; i < Rows; ++i) numbers[i] = problem.x_row(i);
         for (std::int64_t row = first; row < last; ++row) {
             sums all[Rows];
             for (std::int64_t start = 0; start < x.chunks(); start += ahead) {
@@ -156,8 +157,9 @@ struct block_rows {
                     unpack_chunk(row, chunk, unpacked[chunk - start]);
                 for (std::int64_t chunk = start; chunk < end; ++chunk) {
                     ggml::unroll<Rows>([&](auto i) __attribute__((always_inline)) {
-                        multiply_add(unpacked[chunk - start], x.values(i, chunk), x.scales(i, chunk), x.sums(i, chunk),
-                                     all[i]);
+                        const int number = numbers[i];
+                        multiply_add(unpacked[chunk - start], x.values(number, chunk), x.scales(number, chunk),
+                                     x.sums(number, chunk), all[i]);
                     });
                 }
             }
@@ -176,12 +178,14 @@ struct block_rows {
                     unpack_chunk(first + row, chunk, unpacked[static_cast<std::size_t>(chunk * tile_rows + row)]);
                 }
             }
-            for (int i = 0; i < x.rows(); ++i) {
+            for (int i = 0; i < problem.rows; ++i) {
+                const int number = problem.x_row(i);
                 sums all[tile_rows];
                 for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
                     const weight_chunk* w = &unpacked[static_cast<std::size_t>(chunk * tile_rows)];
                     ggml::unroll<tile_rows>([&](auto row) __attribute__((always_inline)) {
-                        multiply_add(w[row], x.values(i, chunk), x.scales(i, chunk), x.sums(i, chunk), all[row]);
+                        multiply_add(w[row], x.values(number, chunk), x.scales(number, chunk), x.sums(number, chunk),
+                                     all[row]);
                     });
                 }
                 for (int row = 0; row < rows; ++row) store(i, first + row, all[row]);
@@ -191,7 +195,7 @@ struct block_rows {
 
     void multiply(std::int64_t first, std::int64_t last) const {
         static_assert(max_direct_rows == 4);
-        switch (x.rows()) {
+        switch (problem.rows) {
             case 1:
                 return multiply_directly<1>(first, last);
             case 2:
@@ -248,17 +252,25 @@ chunk_order order_of_chunks(weight_type type) {
     return with_ggml_block(type, [](auto block) { return order_of<decltype(block)>; });
 }
 
-void block_gemm(const block_weight_rows& weights, const quantised_rows& x, const float* bias, float* out,
-                std::int64_t out_stride) {
-    if (weights.rows == 0 || x.rows() == 0) return;
-    with_ggml_block(weights.type, [&](auto block) {
-        constexpr std::int64_t elements_at_once = 1 << 16;  // weights of a part
+void block_gemm(std::span<const block_gemm_problem> problems, const quantised_rows& x) {
+    struct part {
+        const block_gemm_problem* of;
+        std::int64_t first, last;  // rows of the weights
+    };
+    constexpr std::int64_t elements_at_once = 1 << 16;  // weights of a part
+    std::vector<part> parts;
+    for (const block_gemm_problem& one : problems) {
+        const std::int64_t all = one.rows > 0 ? one.weights.rows : 0;
         const std::int64_t wanted =
-            std::max<std::int64_t>(elements_at_once / std::max<std::int64_t>(weights.columns, 1), 1);
-        const std::int64_t rows = (wanted + tile_rows - 1) / tile_rows * tile_rows;
-        const block_rows<decltype(block)> all{weights, x, bias, out, out_stride};
-        hw::thread_pool::shared().for_each(static_cast<int>((weights.rows + rows - 1) / rows), 0, [&](int part) {
-            all.multiply(part * rows, std::min(weights.rows, (part + 1) * rows));
+            std::max<std::int64_t>(elements_at_once / std::max<std::int64_t>(one.weights.columns, 1), 1);
+        const std::int64_t step = (wanted + tile_rows - 1) / tile_rows * tile_rows;
+        for (std::int64_t first = 0; first < all; first += step)
+            parts.push_back({&one, first, std::min(all, first + step)});
+    }
+    hw::thread_pool::shared().for_each(static_cast<int>(parts.size()), 0, [&](int number) {
+        const part& now = parts[static_cast<std::size_t>(number)];
+        with_ggml_block(now.of->weights.type, [&](auto block) {
+            block_rows<decltype(block)>{*now.of, x}.multiply(now.first, now.last);
         });
     });
 }

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/loading/weight_type.hpp"
@@ -52,8 +53,19 @@ class quantised_rows {
     std::vector<float> scales_, sums_;
 };
 
-// Element (i, j) of the result goes to out[i * out_stride + j]. bias may be null.
-void block_gemm(const block_weight_rows& weights, const quantised_rows& x, const float* bias, float* out,
-                std::int64_t out_stride);
+// A product with some rows of x: those that `numbers` lists, or without it consecutive ones.
+struct block_gemm_problem {
+    block_weight_rows weights;
+    const int* numbers = nullptr;
+    int first = 0, rows = 0;
+    const float* bias = nullptr;  // may be null
+    float* out = nullptr;         // element (i, j) of the result is out[i * out_stride + j]
+    std::int64_t out_stride = 0;
+
+    int x_row(int i) const { return numbers != nullptr ? numbers[i] : first + i; }
+};
+
+// Grouped GEMM: all problems in one launch. Their types must have the order of x.
+void block_gemm(std::span<const block_gemm_problem> problems, const quantised_rows& x);
 
 }  // namespace imbrex::engine

@@ -5,11 +5,17 @@
 //         its rows of x --- gate, up --- SwiGLU --- down --> its rows of y
 //     out = sum of weight * y over the choices of a token, in the order of the choices
 //
+// Weights in blocks take a grouped GEMM for the gates and ups of all experts and one for the downs, so that all cores
+// work on a single token's few experts; x is quantised once. Other weights take a GEMM per matrix.
+//
 // The bits of a product do not depend on the number of rows (cpu_matrix.hpp), so those of a token do not depend on the
 // batch.
 #pragma once
 
+#include <imbrex/kernels/moe_router/routing.hpp>
+
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +50,7 @@ struct cpu_experts {
     cpu_router router;
     world_buffer<float> router_bias;
     std::vector<expert> all;
+    bool are_blocks = false;  // all matrices, with one order for the input of gate and up, and one for that of down
 };
 
 // Computes mixtures, and has the buffers for it.
@@ -56,13 +63,20 @@ class cpu_expert_mlp {
     void compute(const cpu_experts& with, const float* x, int tokens, float* out);
 
   private:
-    void apply(const cpu_experts::expert& with, const float* x, const int* row_of_x, int rows, float* y);
+    // The choices of an expert: consecutive rows.
+    struct chosen_expert {
+        const cpu_experts::expert* with;
+        int first, rows;
+    };
+    void apply_grouped(std::span<const chosen_expert> chosen, const float* x, int tokens, const moe_routing& routing);
+    void apply_one_by_one(std::span<const chosen_expert> chosen, const float* x, const moe_routing& routing);
+    void activate(float* gate, const float* up, int rows);
 
     world where_ = world::host;
     void* stream_ = nullptr;
     expert_config config_;
     std::int64_t hidden_ = 0, intermediate_ = 0;
-    world_buffer<float> logits_, own_x_, gate_, up_, y_;
+    world_buffer<float> logits_, own_x_, gate_, up_, y_;  // of the rows of all choices, but for the logits
     world_memory routing_;
 };
 

@@ -140,6 +140,10 @@ cpu_matrix::part cpu_matrix::converted(const stacked_weights& from, const runner
     return made;
 }
 
+const block_weight_rows* cpu_matrix::blocks() const {
+    return parts_.size() == 1 ? std::get_if<block_weight_rows>(&parts_.front().view) : nullptr;
+}
+
 void cpu_matrix::matmul(world where, const float* x, int count, float* out, const float* bias, void* stream) const {
     std::optional<quantised_rows> quantised[2];  // x in the orders of chunks
     std::int64_t first = 0;
@@ -149,7 +153,9 @@ void cpu_matrix::matmul(world where, const float* x, int count, float* out, cons
             const chunk_order order = order_of_chunks(blocks->type);
             auto& own_x = quantised[order == chunk_order::halves];
             if (!own_x) own_x.emplace(x, count, blocks->columns, order);
-            block_gemm(*blocks, *own_x, own_bias, out + first, rows_);
+            const block_gemm_problem problem{
+                .weights = *blocks, .rows = count, .bias = own_bias, .out = out + first, .out_stride = rows_};
+            block_gemm({&problem, 1}, *own_x);
         } else {
             std::visit(
                 [&]<class Weights>(const Weights& weights) {

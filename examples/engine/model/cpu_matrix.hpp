@@ -31,6 +31,8 @@ class cpu_matrix {
     cpu_matrix(const stacked_weights& from, const runner_options& options);
 
     std::int64_t rows() const { return rows_; }
+    // The blocks of the file, if the whole matrix consists of them; for grouped GEMM.
+    const block_weight_rows* blocks() const;
     // out = x W^T + bias, x being [count, columns] and out [count, rows].
     void matmul(world where, const float* x, int count, float* out, const float* bias, void* stream) const;
 

@@ -2,6 +2,7 @@
 #include "engine/loading/expert_weights.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -114,6 +115,22 @@ TEST_CASE("Both layouts of MXFP4 give the same blocks and the same numbers") {
     }
     for (std::size_t i = 0; i < experts; ++i)
         CHECK(std::ranges::equal(from_safetensors.all()[i].bytes, from_gguf.all()[i].bytes));
+}
+
+TEST_CASE("A scale that is NaN is refused; without contents it is not read") {
+    mxfp4_tensors both;
+    both.scales[(1 * rows + 3) * (columns / 32) + 1] = std::byte{255};
+    const weight_set file = with({both.blocks_named("gate_up_proj_blocks"), both.scales_named("gate_up_proj_scales")});
+    check_error_message(
+        "file: tensor \"" + base + "gate_up_proj_scales\" has the scale 255 (NaN) at [1, 3, 1]; 0 to 254",
+        [&] { with_separate_experts(file, "file"); });
+    const weight_set described = with_separate_experts(file, "file", weight_contents::none);
+    CHECK(described.at(base + "2.up_proj.weight").type == weight_type::mxfp4);
+    CHECK(described.at(base + "2.up_proj.weight").bytes.size() == rows / 2 * columns / 32 * 17);
+    // In ggml's blocks too.
+    std::vector<std::byte> block(17, std::byte{1});
+    block[0] = std::byte{255};
+    CHECK(std::isnan(to_floats({"block", weight_type::mxfp4, {1, 32}, block})[0]));
 }
 
 TEST_CASE("Gate and up alternate in the rows of GPT-OSS") {

@@ -188,6 +188,9 @@ TEST_CASE("Experts: settings that are refused") {
             R"(,"num_local_experts":8,"num_experts_per_tok":4,"experts_per_token":3,"sliding_window":4)");
     refuses("\"swiglu_alpha\" is 1", "gpt_oss",
             R"(,"num_local_experts":8,"num_experts_per_tok":4,"sliding_window":4,"swiglu_alpha":1.0)");
+    refuses("\"shared_expert_intermediate_size\" is 48", "qwen3_moe",
+            R"(,"num_experts":8,"num_experts_per_tok":2,"shared_expert_intermediate_size":48)");
+    refuses("architecture \"qwen2_moe\" is not known", "qwen2_moe", "");
     refuses("has experts with GELU", "mixtral",
             R"(,"num_local_experts":8,"num_experts_per_tok":2,"hidden_act":"gelu_new")");
 }

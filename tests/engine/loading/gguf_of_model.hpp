@@ -56,6 +56,9 @@ class gguf_converter {
         return builder_.build();
     }
 
+    // From now on each expert of Mixtral has tensors of its own.
+    void separate_experts() { separates_experts_ = true; }
+
     // The file with one more tensor.
     const gguf_builder& with_tensor(const std::string& name, const std::vector<std::int64_t>& dimensions,
                                     const std::vector<float>& values) {
@@ -250,12 +253,19 @@ class gguf_converter {
     void add_experts() {
         for (int layer = 0; layer < number("num_hidden_layers"); ++layer) {
             const std::string of = "model.layers." + std::to_string(layer) + ".", to = "blk." + std::to_string(layer);
-            type_ == "gpt_oss" ? stack_gpt_oss(of + "mlp.experts.", to) : stack_experts(of, to);
+            if (type_ != "gpt_oss") {
+                stack_experts(of, to);
+            } else if (weights_.find(of + "mlp.experts.down_proj_blocks") != nullptr) {
+                stack_mxfp4(of + "mlp.experts.", to);
+            } else {
+                stack_gpt_oss(of + "mlp.experts.", to);
+            }
         }
     }
 
     void stack_experts(const std::string& of, const std::string& to) {
         const bool is_mixtral = type_ == "mixtral";
+        if (separates_experts_) return add_separate_experts(of, to);
         for (const auto& [own, mixtral, name] : {std::tuple{"gate_proj", "w1", ".ffn_gate_exps.weight"},
                                                  {"up_proj", "w3", ".ffn_up_exps.weight"},
                                                  {"down_proj", "w2", ".ffn_down_exps.weight"}}) {
@@ -271,6 +281,53 @@ class gguf_converter {
             }
             add_floats(to + name, {shape[1], shape[0], experts()}, all);
         }
+    }
+
+    // As in early files of Mixtral.
+    void add_separate_experts(const std::string& of, const std::string& to) {
+        for (const auto& [from, name] : {std::pair{"w1", "gate"}, {"w3", "up"}, {"w2", "down"}}) {
+            for (int expert = 0; expert < experts(); ++expert) {
+                const std::string number = "." + std::to_string(expert) + ".";
+                const weight& one = weights_.at(of + "block_sparse_moe.experts" + number + from + ".weight");
+                add_floats(to + ".ffn_" + name + number + "weight", {one.shape[1], one.shape[0]}, to_floats(one));
+            }
+        }
+    }
+
+    // The file has blocks [experts, rows, groups, 16], in which neighbours share a byte, and scales [experts, rows, groups].
+    void stack_mxfp4(const std::string& of, const std::string& to) {
+        for (const auto& [from, first, step, name] : {std::tuple{"gate_up_proj", 0, 2, ".ffn_gate_exps"},
+                                                      {"gate_up_proj", 1, 2, ".ffn_up_exps"},
+                                                      {"down_proj", 0, 1, ".ffn_down_exps"}}) {
+            const weight &blocks = weights_.at(of + from + "_blocks"), &scales = weights_.at(of + from + "_scales");
+            const std::vector<float> biases = to_floats(weights_.at(of + from + "_bias"));
+            const std::int64_t rows = blocks.shape[1], groups = blocks.shape[2];
+            std::string all;
+            std::vector<float> bias;
+            for (std::int64_t row = first; row < blocks.shape[0] * rows; row += step) {
+                bias.push_back(biases[static_cast<std::size_t>(row)]);
+                for (std::int64_t group = row * groups; group < (row + 1) * groups; ++group) {
+                    all += static_cast<char>(scales.bytes[static_cast<std::size_t>(group)]);
+                    all += ggml_nibbles(blocks.bytes.subspan(static_cast<std::size_t>(16 * group), 16));
+                }
+            }
+            align();
+            builder_.tensor(to + name + ".weight", {32 * groups, rows / step, blocks.shape[0]}, 39,
+                            builder_.data.size());
+            builder_.data += all;
+            add_floats(to + name + ".bias", {rows / step, blocks.shape[0]}, bias);
+        }
+    }
+
+    static std::string ggml_nibbles(std::span<const std::byte> pairs) {
+        int elements[32];
+        for (std::size_t i = 0; i < 16; ++i) {
+            elements[2 * i] = std::to_integer<int>(pairs[i]) % 16;
+            elements[2 * i + 1] = std::to_integer<int>(pairs[i]) / 16;
+        }
+        std::string bytes;
+        for (std::size_t i = 0; i < 16; ++i) bytes += static_cast<char>(elements[i] + 16 * elements[i + 16]);
+        return bytes;
     }
 
     // The file has [experts, columns, rows] and [experts, rows]; rows of gate and up alternate.
@@ -294,9 +351,13 @@ class gguf_converter {
         }
     }
 
+    void align() {
+        builder_.data.resize((builder_.data.size() + builder_.alignment - 1) / builder_.alignment * builder_.alignment);
+    }
+
     void add_floats(const std::string& name, const std::vector<std::int64_t>& dimensions,
                     const std::vector<float>& values) {
-        builder_.data.resize((builder_.data.size() + builder_.alignment - 1) / builder_.alignment * builder_.alignment);
+        align();
         builder_.tensor(name, dimensions, 0, builder_.data.size());
         for (const float value : values) builder_.data += raw(value);
     }
@@ -307,6 +368,7 @@ class gguf_converter {
     nlohmann::json rope_;
     std::optional<nlohmann::json> local_rope_;
     gguf_builder builder_;
+    bool separates_experts_ = false;
 };
 
 }  // namespace imbrex::engine::test

@@ -71,6 +71,8 @@ TEST_CASE("Maps the names of GGUF tensors") {
     CHECK(name_of_gguf_tensor("blk.0.attn_k_norm.weight") == "model.layers.0.self_attn.k_norm.weight");
     CHECK(name_of_gguf_tensor("blk.0.attn_output.weight") == "model.layers.0.self_attn.o_proj.weight");
     CHECK(name_of_gguf_tensor("blk.3.ffn_down.weight") == "model.layers.3.mlp.down_proj.weight");
+    CHECK(name_of_gguf_tensor("blk.3.ffn_down.12.weight") == "model.layers.3.mlp.experts.12.down_proj.weight");
+    CHECK(name_of_gguf_tensor("blk.3.ffn_gate_exps.weight") == "model.layers.3.mlp.experts.gate_proj.weight");
     CHECK(name_of_gguf_tensor("rope_freqs.weight") == "rope_freqs.weight");
     CHECK(name_of_gguf_tensor("blk.3") == "blk.3");
 }

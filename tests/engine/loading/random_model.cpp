@@ -87,10 +87,15 @@ TEST_CASE("Random weights in blocks") {
     CHECK(type_of("model.layers.1.self_attn.v_proj.weight") == weight_type::q4_k);
     CHECK(type_of("model.layers.3.self_attn.v_proj.weight") == weight_type::q6_k);
     CHECK(type_of("model.norm.weight") == weight_type::bf16);
+    model_config mixture = config;
+    mixture.experts = {.count = 3, .per_token = 2};
+    const weight_set of_mixture = random_model(mixture, 1, {}, "mxfp4_moe").weights;
+    CHECK(of_mixture.at("model.layers.0.mlp.experts.2.up_proj.weight").type == weight_type::mxfp4);
+    CHECK(of_mixture.at("model.layers.0.self_attn.q_proj.weight").type == weight_type::q8_0);
     config.hidden_size = 96;
     CHECK(random_model(config, 1, {}, "q4_K_M").weights.at("model.layers.0.mlp.up_proj.weight").type ==
           weight_type::q8_0);
-    check_error_message("type of random weights: q7_K; these are known: bf16, q4_K_M, q4_0",
+    check_error_message("type of random weights: q7_K; these are known: bf16, q4_K_M, mxfp4_moe, q4_0",
                         [&] { random_model(config, 1, {}, "q7_K"); });
 }
 

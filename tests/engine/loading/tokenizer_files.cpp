@@ -1,5 +1,7 @@
 #include "engine/loading/tokenizer_files.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include "engine/loading/gguf_builder.hpp"
 #include "engine/loading/mapped_file.hpp"
 #include "engine/support.hpp"
@@ -59,6 +61,43 @@ TEST_CASE("Reads tokenizer.json with the patterns of Llama 3 and Qwen 2") {
                         [&] { read_json(with_expression(".+?", "Isolated")); });
     check_error_message("pre_tokenizer Split must keep the matches",
                         [&] { read_json(with_expression(qwen, "Removed")); });
+}
+
+TEST_CASE("GPT-OSS: tokenizer.json and GGUF give the same ids") {
+    // Merges within words of o200k, and across them: between cases, and after three digits.
+    const std::vector<std::string> words{"a", "B", "'", "s", "1", "<", "|", "a'", "aB", "11", "a's", "111", "1111"},
+        merges{"a '", "a' s", "a B", "1 1", "11 1", "111 1"}, special{"<|start|>", "<|message|>"};
+    nlohmann::json vocabulary, added = nlohmann::json::array();
+    gguf_builder builder;
+    std::vector<std::string> all = words;
+    for (std::size_t id = 0; id < words.size(); ++id) vocabulary[words[id]] = id;
+    for (const std::string& name : special) {
+        added.push_back({{"id", all.size()}, {"content", name}, {"special", true}});
+        all.push_back(name);
+    }
+    std::vector<std::int32_t> kinds(words.size(), 1);
+    kinds.resize(all.size(), 3);
+    const nlohmann::json split{{"type", "Split"},
+                               {"pattern", {{"Regex", std::string(split_expressions::o200k)}}},
+                               {"behavior", "Isolated"},
+                               {"invert", false}};
+    const nlohmann::json bytes_alone{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+    const tokenizer of_json =
+        read_json(nlohmann::json{{"added_tokens", added},
+                                 {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, bytes_alone}}}},
+                                 {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}}
+                      .dump());
+    builder.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "gpt-4o");
+    builder.strings("tokenizer.ggml.tokens", all).strings("tokenizer.ggml.merges", merges);
+    const std::string file = builder.numbers("tokenizer.ggml.token_type", 5, kinds).build();
+    const tokenizer of_gguf = gguf_tokenizer(read_gguf(bytes(file), "model.gguf").metadata);
+    for (const tokenizer* tokens : {&of_json, &of_gguf}) {
+        CHECK(tokens->encode("a's") == std::vector<int>{10});
+        CHECK(tokens->encode("aBa's") == std::vector<int>{0, 1, 10});
+        CHECK(tokens->encode("11111") == std::vector<int>{11, 9});
+        CHECK(tokens->encode("<|start|>a<|message|>", {.parse_special = true}) == std::vector<int>{13, 0, 14});
+        CHECK_FALSE(tokens->special("a's"));
+    }
 }
 
 TEST_CASE("Reads a tokenizer.json like that of Llama 2") {

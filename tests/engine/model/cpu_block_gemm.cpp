@@ -81,8 +81,12 @@ struct problem {
         const std::int64_t columns = weights.row_elements(), stride = weights.rows() + 3;
         std::vector<float> out(static_cast<std::size_t>(rows_of_x * stride), -7.0f);
         const quantised_rows rounded(x.data() + first * columns, rows_of_x, columns, order_of_chunks(weights.type));
-        block_gemm({weights.type, weights.bytes.data(), weights.rows(), columns}, rounded,
-                   has_bias ? bias.data() : nullptr, out.data(), stride);
+        const block_gemm_problem all{.weights = {weights.type, weights.bytes.data(), weights.rows(), columns},
+                                     .rows = rows_of_x,
+                                     .bias = has_bias ? bias.data() : nullptr,
+                                     .out = out.data(),
+                                     .out_stride = stride};
+        block_gemm({&all, 1}, rounded);
         return out;
     }
 };
@@ -155,7 +159,41 @@ TEST_CASE("Products with blocks of no rows") {
     const problem p(weight_type::q4_0, 2, 32, 1);
     CHECK(p.run(0, 0).empty());
     const quantised_rows x(p.x.data(), 1, 32, chunk_order::halves);
-    block_gemm({weight_type::q4_0, nullptr, 0, 32}, x, nullptr, nullptr, 0);
+    const block_gemm_problem no_weights{.weights = {weight_type::q4_0, nullptr, 0, 32}, .rows = 1};
+    block_gemm({&no_weights, 1}, x);
+    block_gemm({}, x);
+}
+
+TEST_CASE("A group of products with chosen rows has the bits of single ones") {
+    const problem a(weight_type::mxfp4, 50, 608, 9), b(weight_type::q8_0, 21, 608, 9);
+    const quantised_rows x(a.x.data(), 9, 608, chunk_order::halves);
+    const std::vector<int> numbers{7, 2, 2, 8, 0, 5};
+    std::vector<float> of_a(numbers.size() * 50), of_b(3 * 21), unused(50);
+    const auto blocks_of = [](const problem& one) {
+        return block_weight_rows{one.weights.type, one.weights.bytes.data(), one.weights.rows(), 608};
+    };
+    const block_gemm_problem group[] = {
+        {.weights = blocks_of(a),
+         .numbers = numbers.data(),
+         .rows = 6,
+         .bias = a.bias.data(),
+         .out = of_a.data(),
+         .out_stride = 50},
+        {.weights = blocks_of(a), .rows = 0, .out = unused.data(), .out_stride = 50},
+        {.weights = blocks_of(b), .first = 4, .rows = 3, .out = of_b.data(), .out_stride = 21}};
+    block_gemm(group, x);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const std::vector<float> one = a.run(numbers[i], 1);
+        CHECK(std::equal(one.begin(), one.begin() + 50, of_a.begin() + static_cast<std::ptrdiff_t>(i * 50)));
+    }
+    problem same_x = b;
+    same_x.x = a.x;
+    const std::vector<float> rest = same_x.run(4, 3, false);
+    for (std::size_t i = 0; i < 3; ++i)
+        CHECK(std::equal(of_b.begin() + static_cast<std::ptrdiff_t>(i * 21),
+                         of_b.begin() + static_cast<std::ptrdiff_t>(i * 21 + 21),
+                         rest.begin() + static_cast<std::ptrdiff_t>(i * 24)));
+    CHECK(unused == std::vector<float>(50));
 }
 
 }  // namespace imbrex::engine::test
