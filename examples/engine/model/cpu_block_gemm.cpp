@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "engine/loading/ggml_blocks.hpp"
+#include "engine/model/mxfp4_unpacking.hpp"
 
 namespace imbrex::engine {
 
@@ -62,6 +63,23 @@ template <class Block>
         to.offsets[i] = offsets[i % blocks];
     }
 }
+
+#if defined(IMBREX_UNPACKS_MXFP4)
+template <>
+[[gnu::always_inline]] inline void unpack_eight<ggml_block<weight_type::mxfp4>>(const std::byte* from,
+                                                                                weight_chunk& to) {
+    using block = ggml_block<weight_type::mxfp4>;
+    constexpr int half = chunk_elements / 2;
+    ggml::four_mxfp4(from, to.values, to.values + half);
+    ggml::four_mxfp4(from + 4 * block::bytes, to.values + 64, to.values + half + 64);
+    const __m256 scales = ggml::eight_mxfp4_scales(from);
+    const __m256 offsets = _mm256_mul_ps(scales, _mm256_set1_ps(block::offset_factor));
+    for (int i = 0; i < chunk_groups; i += 8) {
+        _mm256_storeu_ps(to.scales + i, scales);
+        _mm256_storeu_ps(to.offsets + i, offsets);
+    }
+}
+#endif
 
 // The last blocks of a row; missing elements are zeros.
 template <class Block>

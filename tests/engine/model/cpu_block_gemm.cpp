@@ -136,6 +136,28 @@ TEST_CASE("Products with blocks have the same bits for any number of rows") {
     }
 }
 
+TEST_CASE("Products with MXFP4 of the smallest and largest scales, and of NaN") {
+    for (const std::int64_t columns : {32, 256, 288}) {
+        for (const int exponent : {0, 1, 2, 3, 127, 150, 255}) {
+            CAPTURE(columns);
+            CAPTURE(exponent);
+            problem p(weight_type::mxfp4, 1, columns, 1);
+            for (std::size_t block = 0; block < p.blocks.size(); block += 17)
+                p.blocks[block] = static_cast<char>(block == 0 || exponent < 255 ? exponent : 127);
+            p.weights.bytes = bytes(p.blocks);
+            double sum = 0;
+            const std::vector<float> w = to_floats(p.weights);
+            for (std::size_t k = 0; k < w.size(); ++k) {
+                p.x[k] = std::ldexp(static_cast<float>(k % 16 == 0 ? 127 : static_cast<int>(k % 255) - 127), 60);
+                sum += double{w[k]} * double{p.x[k]};
+            }
+            const double got = double{p.run(0, 1, false)[0]};
+            CHECK(std::isnan(got) == (exponent == 255));
+            if (exponent < 255) CHECK(got == doctest::Approx(sum).epsilon(1e-5));
+        }
+    }
+}
+
 TEST_CASE("Activations are rounded to the nearest of 255 values in groups of 16") {
     std::mt19937 random(3);
     std::vector<float> x(2 * 96);
