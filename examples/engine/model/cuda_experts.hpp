@@ -4,6 +4,8 @@
 //       --- gate and up of the chosen experts, SwiGLU --> h --- down --> y, a row for each choice
 //     out += sum of weight * y over the choices of a token, in the order of the choices
 //
+// For a few tokens, the norm before it, the router's product and moe_router are one launch (moe_norm_router).
+//
 // Nothing returns to the host: a decode step is captured in a CUDA graph. The rows of an expert fill tiles, and the kernel
 // follows from their height:
 //
@@ -16,6 +18,7 @@
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/kernels/moe_combine.hpp>
+#include <imbrex/kernels/moe_norm_router.hpp>
 #include <imbrex/kernels/moe_router.hpp>
 
 #include <algorithm>
@@ -75,6 +78,8 @@ class cuda_experts {
         down_bias = biases({"down_proj"}, down.rows());
     }
 
+    const float* router_bias_or_null() const { return router_bias.size() == 0 ? nullptr : router_bias.data(); }
+
     model_norm norm;
     cuda_router router;
     world_buffer<float> router_bias;  // empty: none
@@ -121,6 +126,9 @@ class cuda_expert_mlp {
         routing_ = {where_, bytes};
     }
 
+    // One block computes them all, one after the other.
+    static constexpr int most_fused_tokens = 4;
+
     // Rows of a tile. The first and the last are right for any number of tokens; the bits of a token do not depend on it.
     static constexpr int few_rows = 8, some_rows = 16, many_rows = 64, most_rows = 128;
     // The fastest for this many tokens.
@@ -135,10 +143,40 @@ class cuda_expert_mlp {
     // For the product of x and the router.
     float* logits() const { return logits_.data(); }
 
-    // out += the mixture of x, [tokens, hidden], by the logits.
-    void add(const cuda_experts& with, const bf16* x, int tokens, int tile_rows, bf16* out) const {
-        const moe_routing routing = moe_routing::in_workspace(routing_.at(), sizes_of(tokens, tile_rows));
-        choose(routing);
+    moe_routing routing_of(int tokens, int tile_rows) const {
+        return moe_routing::in_workspace(routing_.at(), sizes_of(tokens, tile_rows));
+    }
+
+    // By the logits.
+    void choose(const moe_routing& routing) const {
+        const moe_router_problem<float> problem{
+            as_rows<const float>(logits_.data(), routing.sizes.tokens, config_.count), routing};
+        with_scoring([&]<class Scoring>(Scoring) { moe_router<float, Scoring>::launch(where_, problem, {}, stream_); });
+    }
+
+    // Whether norm_and_choose can take these tokens, and is faster.
+    bool can_fuse(const cuda_experts& with, int tokens) const {
+        return with.norm.is_rms() && tokens <= most_fused_tokens &&
+               moe_norm_router<bf16>::can_implement(tokens, hidden_);
+    }
+    // normed = norm(hidden); its product with the router, and the choice.
+    void norm_and_choose(const cuda_experts& with, const bf16* hidden, bf16* normed, const moe_routing& routing) const {
+        const int tokens = routing.sizes.tokens;
+        const moe_norm_router_problem<bf16> problem{.x = as_rows(hidden, tokens, hidden_),
+                                                    .norm_weight = with.norm.weight(),
+                                                    .epsilon = with.norm.epsilon(),
+                                                    .out = as_rows(normed, tokens, hidden_),
+                                                    .router = {with.router.values()},
+                                                    .bias = with.router_bias_or_null(),
+                                                    .logits = logits_.data(),
+                                                    .routing = routing};
+        with_scoring(
+            [&]<class Scoring>(Scoring) { moe_norm_router<bf16, Scoring>::launch(where_, problem, {}, stream_); });
+    }
+
+    // out += the mixture of x, [tokens, hidden], by the routing.
+    void add(const cuda_experts& with, const bf16* x, const moe_routing& routing, bf16* out) const {
+        const int tokens = routing.sizes.tokens;
         const int ffn = with.gate_up.rows(), columns = with.down.rows();
         with.gate_up.gate_up(where_, {routing, x, hidden_, h_.data()},
                              {{with.gate_up_bias.data(), 2 * ffn, 2 * ffn}, function_}, stream_);
@@ -159,14 +197,9 @@ class cuda_expert_mlp {
         return {.tokens = tokens, .experts = config_.count, .top_k = config_.per_token, .tile_rows = tile_rows};
     }
 
-    void choose(const moe_routing& routing) const {
-        const moe_router_problem<float> problem{
-            as_rows<const float>(logits_.data(), routing.sizes.tokens, config_.count), routing};
-        if (config_.weights_of_chosen) {
-            moe_router<float>::launch(where_, problem, {}, stream_);
-        } else {
-            moe_router<float, moe_scoring::softmax_of_all>::launch(where_, problem, {}, stream_);
-        }
+    template <class Call>
+    void with_scoring(const Call& call) const {
+        config_.weights_of_chosen ? call(moe_scoring::softmax_of_chosen{}) : call(moe_scoring::softmax_of_all{});
     }
 
     world where_ = world::host;

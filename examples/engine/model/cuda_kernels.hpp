@@ -146,15 +146,20 @@ class cuda_kernels {
 
     // out += the mixture of experts of norm(out)
     void add_experts(const experts& with, int rows, world_buffer<bf16>& out) {
-        normalise(with.norm, out, rows, normed_.data());
-        const epilogue::bias<float> bias{
-            {with.router_bias.size() == 0 ? nullptr : with.router_bias.data(), with.router.rows()}};
-        matmul_row_ranges(with.router, normed_.data(), rows, expert_mlp_.logits(), step_kind_,
-                          [&](row_range) { return bias; });
         const int tile_rows = step_kind_ == step_kind::decode    ? cuda_expert_mlp::few_rows
                               : step_kind_ == step_kind::prefill ? cuda_expert_mlp::most_rows
                                                                  : expert_mlp_.tile_rows_of(rows);
-        expert_mlp_.add(with, normed_.data(), rows, tile_rows, out.data());
+        const moe_routing routing = expert_mlp_.routing_of(rows, tile_rows);
+        if (step_kind_ == step_kind::any && expert_mlp_.can_fuse(with, rows)) {
+            expert_mlp_.norm_and_choose(with, out.data(), normed_.data(), routing);
+        } else {
+            normalise(with.norm, out, rows, normed_.data());
+            const epilogue::bias<float> bias{{with.router_bias_or_null(), with.router.rows()}};
+            matmul_row_ranges(with.router, normed_.data(), rows, expert_mlp_.logits(), step_kind_,
+                              [&](row_range) { return bias; });
+            expert_mlp_.choose(routing);
+        }
+        expert_mlp_.add(with, normed_.data(), routing, out.data());
     }
 
     void append_and_attend(const paged_attention<bf16>& with) {

@@ -31,6 +31,8 @@ class model_norm {
         : weight_(where, from.weight), bias_(where, from.bias), epsilon_(from.epsilon) {}
 
     bool given() const { return weight_.size() > 0; }
+    bool is_rms() const { return given() && bias_.size() == 0; }
+    const float* weight() const { return weight_.data(); }
     float epsilon() const { return epsilon_; }
 
     // out = norm(x); with a residual: residual += x, out = norm(residual). `out` may be x.

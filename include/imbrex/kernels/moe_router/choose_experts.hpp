@@ -43,11 +43,17 @@ struct choose_experts_kernel {
 
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
+        pdl_wait(block);
+        pdl_launch_dependents(block);
+        choose_all(block, args, shared);
+    }
+
+    // The tokens of a block, whose logits are there.
+    template <class Block>
+    IMBREX_KERNEL static void choose_all(Block& block, const arguments& args, shared_memory& shared) {
         const moe_sizes& sizes = args.routing.sizes;
         const int first = block.index().x * tokens_per_block;
         const int tokens = sizes.tokens - first < tokens_per_block ? sizes.tokens - first : tokens_per_block;
-        pdl_wait(block);
-        pdl_launch_dependents(block);
         block.each_warp([&](const warp& self) {
             for (int i = self.index(); i < tokens; i += warps) choose(self, args, shared, first + i, i * sizes.top_k);
         });
