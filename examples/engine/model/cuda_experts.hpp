@@ -18,6 +18,7 @@
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/kernels/moe_combine.hpp>
+#include <imbrex/kernels/moe_gemv.hpp>
 #include <imbrex/kernels/moe_norm_router.hpp>
 #include <imbrex/kernels/moe_router.hpp>
 
@@ -128,16 +129,16 @@ class cuda_expert_mlp {
 
     // One block computes them all, one after the other.
     static constexpr int most_fused_tokens = 4;
+    // Rows of an expert, in the mean.
+    static constexpr int most_gemv_rows = 12;
 
     // Rows of a tile. The first and the last are right for any number of tokens; the bits of a token do not depend on it.
     static constexpr int few_rows = 8, some_rows = 16, many_rows = 64, most_rows = 128;
     // The fastest for this many tokens.
     int tile_rows_of(int tokens) const {
         const int rows_of_expert = ceil_div(tokens * config_.per_token, config_.count);
-        return rows_of_expert <= 4    ? few_rows
-               : rows_of_expert <= 12 ? some_rows
-               : rows_of_expert <= 64 ? many_rows
-                                      : most_rows;
+        if (rows_of_expert <= most_gemv_rows) return moe_gemv_tile_rows(tokens, config_.count, config_.per_token);
+        return rows_of_expert <= 64 ? many_rows : most_rows;
     }
 
     // For the product of x and the router.

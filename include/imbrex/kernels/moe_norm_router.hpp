@@ -12,7 +12,7 @@
 //                                                   .routing = routing}, {}, stream);
 //
 // The product reads the normalised rows rounded to T, as a GEMM would, and sums in float. Rows have a multiple of 8
-// columns, up to 8192, and start at multiples of 16 bytes. A launch allocates nothing and does not synchronise. Invalid
+// columns, up to 4096, and start at multiples of 16 bytes. A launch allocates nothing and does not synchronise. Invalid
 // arguments throw imbrex::error before launch.
 //
 // Trap (PDL): the first rows of the router are read before the previous kernels in the stream have finished, so none of
@@ -57,7 +57,7 @@ class moe_norm_router {
     using problem = moe_norm_router_problem<T>;
     template <int Tiles, int Experts>
     using kernel = norm_and_choose_kernel<T, Scoring, Tiles, Experts>;
-    static constexpr int most_tokens = 16, most_columns = 8192;
+    static constexpr int most_tokens = 16, most_columns = 4096;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.
@@ -122,8 +122,7 @@ class moe_norm_router {
         if (columns <= 1024) return launch_kernel<kernel<2, Experts>>(where, p, scoring, stream);
         if (columns <= 2048) return launch_kernel<kernel<4, Experts>>(where, p, scoring, stream);
         if (columns <= 3072) return launch_kernel<kernel<6, Experts>>(where, p, scoring, stream);
-        if (columns <= 4096) return launch_kernel<kernel<8, Experts>>(where, p, scoring, stream);
-        launch_kernel<kernel<16, Experts>>(where, p, scoring, stream);
+        launch_kernel<kernel<8, Experts>>(where, p, scoring, stream);
     }
     template <class Kernel>
     static void launch_kernel(world where, const problem& p, const Scoring& scoring, void* stream) {

@@ -142,10 +142,12 @@ struct moe_gemm_hopper {
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
         // With four producer warps a stage is full when each has published its part, and what TMA loads has landed.
         constexpr int arrivals = producer_warps + (producer_warps > 1 && tma_bytes > 0 ? 1 : 0);
-        // One consumer warpgroup has registers in plenty.
+        // One consumer warpgroup has registers in plenty. Producers that gather and dequantise hold row pointers besides.
         constexpr bool many = consumer_warpgroups > 1;
-        constexpr int producer_registers = !many ? 0 : producer_warps == 1 ? 24 : dequantises ? 88 : 56;
-        constexpr int consumer_registers = !many ? 0 : producer_warps == 1 ? 240 : dequantises ? 208 : 224;
+        constexpr int of_producers = producer_warps == 1 ? 24 : !dequantises ? 56 : gathers ? 88 : 72;
+        constexpr int of_consumers = producer_warps == 1 ? 240 : !dequantises ? 224 : gathers ? 208 : 216;
+        constexpr int producer_registers = many ? of_producers : 0;
+        constexpr int consumer_registers = many ? of_consumers : 0;
         shared.ring.init(block, 4 * consumer_warpgroups, arrivals);
         fence_barriers(block);
         block.sync();

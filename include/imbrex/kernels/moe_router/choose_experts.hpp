@@ -45,17 +45,17 @@ struct choose_experts_kernel {
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
         pdl_wait(block);
         pdl_launch_dependents(block);
-        choose_all(block, args, shared);
+        choose_all<warps>(block, args, shared);
     }
 
-    // The tokens of a block, whose logits are there.
-    template <class Block>
+    // The tokens of a block of `Warps` warps. The logits are there.
+    template <int Warps, class Block>
     IMBREX_KERNEL static void choose_all(Block& block, const arguments& args, shared_memory& shared) {
         const moe_sizes& sizes = args.routing.sizes;
         const int first = block.index().x * tokens_per_block;
         const int tokens = sizes.tokens - first < tokens_per_block ? sizes.tokens - first : tokens_per_block;
         block.each_warp([&](const warp& self) {
-            for (int i = self.index(); i < tokens; i += warps) choose(self, args, shared, first + i, i * sizes.top_k);
+            for (int i = self.index(); i < tokens; i += Warps) choose(self, args, shared, first + i, i * sizes.top_k);
         });
         block.sync();
         int* const counts = args.routing.block_counts + std::int64_t{block.index().x} * sizes.experts;

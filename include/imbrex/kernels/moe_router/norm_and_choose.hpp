@@ -3,7 +3,7 @@
 //     each warp    loads the router's row of its first expert, before the previous kernel has ended (PDL)
 //                  normalises the row of a token and stores it
 //     barrier
-//     each warp    multiplies the rows of all tokens by those of every 16th expert: logits
+//     each warp    multiplies the rows of all tokens by those of every 8th or 16th expert: logits
 //     block        chooses and sorts, as the router does (choose_experts.hpp)
 #pragma once
 
@@ -42,7 +42,8 @@ struct norm_and_choose_arguments {
 template <class T, class Scoring, int Tiles, int Experts>
 struct norm_and_choose_kernel {
     using choice = choose_experts_kernel<float, Scoring, Experts, row_alignment::unaligned, true>;
-    static constexpr int warps = choice::warps;
+    // Long rows need more registers than 16 warps have.
+    static constexpr int warps = Tiles > 4 ? 8 : 16;
     static constexpr bool uses_pdl = true;
     static constexpr int tile_columns = 512;
 
@@ -53,26 +54,33 @@ struct norm_and_choose_kernel {
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
         block.each_warp([&](const warp& self) {
             const moe_sizes& sizes = args.routing.sizes;
-            row weights;
-            if (self.index() < sizes.experts) load_row(self, weights, args.router.at(self.index(), 0), args.columns);
+            row first_weights;
+            if (self.index() < sizes.experts) {
+                const T* const from = args.router.at(self.index(), 0);
+                static_for<Tiles>([&](auto number) { first_weights.of[number] = load_tile<number>(self, args, from); });
+            }
             pdl_wait(self);
             pdl_launch_dependents(self);
-            if (self.index() < sizes.tokens) normalise(self, args, self.index());
+            for (int token = self.index(); token < sizes.tokens; token += warps) normalise(self, args, token);
             named_barriers<rows_written>::template of<rows_written>().sync(self, warps);
             for (int token = 0; token < sizes.tokens; ++token) {
-                row x;
-                load_row(self, x, args.out.at(token, 0), args.columns);
+                const T* const x = args.out.at(token, 0);
                 for (int expert = self.index(); expert < sizes.experts; expert += warps) {
-                    if (token > 0 || expert > self.index())
-                        load_row(self, weights, args.router.at(expert, 0), args.columns);
+                    const T* const weights = args.router.at(expert, 0);
+                    const float logit =
+                        expert == self.index()
+                            ? product(self, args, x, [&](auto number) { return first_weights.of[number]; })
+                            : product(self, args, x,
+                                      [&](auto number) { return load_tile<number>(self, args, weights); });
                     const float bias = args.bias == nullptr ? 0.0f : read_element(args.bias, expert);
-                    put(self, args.logits + token * sizes.experts + expert, product(self, x, weights) + bias);
+                    put(self, args.logits + token * sizes.experts + expert, logit + bias);
                 }
             }
         });
         block.sync();
         const row_accessor<const float> logits{args.logits, args.routing.sizes.experts, 0, 1};
-        choice::choose_all(block, typename choice::arguments{logits, args.routing, args.scoring}, shared);
+        choice::template choose_all<warps>(block, typename choice::arguments{logits, args.routing, args.scoring},
+                                           shared);
     }
 
   private:
@@ -83,15 +91,29 @@ struct norm_and_choose_kernel {
         tile of[Tiles];
     };
 
-    IMBREX_KERNEL static void load_row(const warp& self, row& to, const T* from, int columns) {
-        static_for<Tiles>([&](auto number) {
-            constexpr int first = number * tile_columns;
-            load_rows_from<row_alignment::aligned>(
-                self, to.of[number], [=](int) { return from + first; }, columns - first);
-        });
+    template <int Number>
+    IMBREX_KERNEL static tile load_tile(const warp& self, const arguments& args, const T* row) {
+        constexpr int first = Number * tile_columns;
+        tile made;
+        load_rows_from<row_alignment::aligned>(
+            self, made, [=](int) { return row + first; }, args.columns - first);
+        return made;
     }
 
-    IMBREX_KERNEL static float total_of(const warp& self, const sums& terms) {
+    // The product of a row in memory and one whose tiles are weights_of(number).
+    template <class Weights>
+    IMBREX_KERNEL static float product(const warp& self, const arguments& args, const T* x, const Weights& weights_of) {
+        sums terms;
+        static_for<Tiles>([&](auto number) {
+            const tile own = load_tile<number>(self, args, x), weights = weights_of(number);
+            if constexpr (number == 0) {
+                transform(
+                    self, terms, [](float a, float b) { return a * b; }, own, weights);
+            } else {
+                transform(
+                    self, terms, [](float sum, float a, float b) { return hw::fma(a, b, sum); }, terms, own, weights);
+            }
+        });
         vector_row_values<sums> total;
         fill(self, total, 0.0f);
         fold_rows(self, total, terms, functional::add{});
@@ -99,33 +121,22 @@ struct norm_and_choose_kernel {
         return row_value(self, total);
     }
 
-    IMBREX_KERNEL static float product(const warp& self, const row& x, const row& weights) {
-        sums terms;
-        transform(
-            self, terms, [](float a, float b) { return a * b; }, x.of[0], weights.of[0]);
-        static_for<Tiles - 1>([&](auto number) {
-            transform(
-                self, terms, [](float sum, float a, float b) { return hw::fma(a, b, sum); }, terms, x.of[number + 1],
-                weights.of[number + 1]);
-        });
-        return total_of(self, terms);
-    }
-
+    // Reads the row twice, the second time from a cache.
     IMBREX_KERNEL static void normalise(const warp& self, const arguments& args, int token) {
-        row x;
-        load_row(self, x, args.x.at(token, 0), args.columns);
-        const float mean = product(self, x, x) / static_cast<float>(args.columns);
-        const float rstd = 1.0f / std::sqrt(mean + args.epsilon);
+        const T* const x = args.x.at(token, 0);
+        const float squares = product(self, args, x, [&](auto number) { return load_tile<number>(self, args, x); });
+        const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(args.columns) + args.epsilon);
         static_for<Tiles>([&](auto number) {
             constexpr int first = number * tile_columns;
             const int left = args.columns - first;
+            tile own = load_tile<number>(self, args, x);
             vector_row_column_values<float, tile_columns> weight;
             load<row_alignment::aligned>(self, weight, args.norm_weight + first, left);
             transform(
-                self, x.of[number], [=](float value, float by) { return value * rstd * by; }, x.of[number], weight);
+                self, own, [=](float value, float by) { return value * rstd * by; }, own, weight);
             T* const to = args.out.at(token, first);
             store_rows_to<row_alignment::aligned>(
-                self, [=](int) { return to; }, x.of[number], left);
+                self, [=](int) { return to; }, own, left);
         });
     }
 };
