@@ -38,6 +38,10 @@ inline namespace IMBREX_WORLDS {
 using expert_glu = epilogue::biased_glu<float, activation::clamped_swiglu>;
 using expert_bias = epilogue::bias<float>;
 
+using int4_experts = cuda_grouped_matrix<int4x2>::weights;
+// With a larger block_k the GEMV takes two subtiles a step, for which it has too few registers.
+using int8_experts = grouped_weights<bf16, std::int8_t, weight_group_size, fp16, packed_columns>;
+
 // Up to this height of its tiles, a routing is multiplied by the GEMV.
 inline constexpr int most_gemv_tile_rows = 16;
 

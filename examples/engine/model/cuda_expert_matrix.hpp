@@ -37,11 +37,9 @@ class cuda_expert_matrix {
     }
 
   private:
-    using int8_matrix = cuda_grouped_matrix<std::int8_t>;
-    using int4_matrix = cuda_grouped_matrix<int4x2>;
     using cuda_mxfp4_experts = cuda_packed_experts<mxfp4_rows::weights>;
-    using cuda_int8_experts = cuda_packed_experts<int8_matrix::weights>;
-    using cuda_int4_experts = cuda_packed_experts<int4_matrix::weights>;
+    using cuda_int8_experts = cuda_packed_experts<int8_experts>;
+    using cuda_int4_experts = cuda_packed_experts<int4_experts>;
     using any_form =
         std::variant<cuda_bf16_experts, cuda_mxfp4_experts, cuda_int8_experts, cuda_int4_experts, cuda_e4m3_experts>;
 
@@ -54,9 +52,9 @@ class cuda_expert_matrix {
             case weight_format::e4m3:
                 return cuda_e4m3_experts(from, where);
             case weight_format::int8:
-                return grouped<int8_matrix>(from, where, group_source::floats);
+                return grouped<int8_experts>(from, where, group_source::floats);
             case weight_format::int4:
-                return grouped<int4_matrix>(from, where, group_source::floats);
+                return grouped<int4_experts>(from, where, group_source::floats);
             default:
                 return cuda_bf16_experts(from, where);
         }
@@ -66,22 +64,23 @@ class cuda_expert_matrix {
             case weight_type::mxfp4:
                 return cuda_mxfp4_experts(from, where, mxfp4_rows::pack);
             case weight_type::q4_0:
-                return grouped<int4_matrix>(from, where, group_source::ggml_blocks);
+                return grouped<int4_experts>(from, where, group_source::ggml_blocks);
             case weight_type::q8_0:
             case weight_type::q5_0:
             case weight_type::iq4_nl:
             case weight_type::iq4_xs:
-                return grouped<int8_matrix>(from, where, group_source::ggml_blocks);
+                return grouped<int8_experts>(from, where, group_source::ggml_blocks);
             default:
                 if (!from.has_blocks()) return cuda_bf16_experts(from, where);
-                return grouped<int8_matrix>(from, where, group_source::floats);
+                return grouped<int8_experts>(from, where, group_source::floats);
         }
     }
-    template <class Matrix>
+    template <class Weights>
     static any_form grouped(const expert_stack& from, world where, group_source source) {
-        return cuda_packed_experts<typename Matrix::weights>(
-            from, where, [=](const expert_stack::block& block, typename Matrix::weight_tile* to) {
-                Matrix::pack_block(block.matrix, source, block.number, to);
+        using matrix = cuda_grouped_matrix<typename Weights::format>;
+        return cuda_packed_experts<Weights>(
+            from, where, [=](const expert_stack::block& block, typename Weights::weight_tile* to) {
+                matrix::template pack_block<Weights>(block.matrix, source, block.number, to);
             });
     }
 

@@ -3,6 +3,6 @@
 
 namespace imbrex::engine {
 
-template class cuda_packed_experts<cuda_grouped_matrix<int4x2>::weights>;
+template class cuda_packed_experts<int4_experts>;
 
 }  // namespace imbrex::engine

@@ -3,6 +3,6 @@
 
 namespace imbrex::engine {
 
-template class cuda_packed_experts<cuda_grouped_matrix<std::int8_t>::weights>;
+template class cuda_packed_experts<int8_experts>;
 
 }  // namespace imbrex::engine

@@ -169,15 +169,18 @@ class cuda_grouped_matrix {
     // exactly from 2^-17 on, and below that to 2^-25.
     cuda_grouped_matrix(const stacked_weights& from, world where, group_source source)
         : rows_(static_cast<int>(from.rows())), columns_(static_cast<int>(from.columns())) {
-        tiles_ = prepack_in_row_blocks<weights>(
-            where, rows_, columns_, [&](std::int64_t block, weight_tile* to) { pack_block(from, source, block, to); });
+        tiles_ = prepack_in_row_blocks<weights>(where, rows_, columns_, [&](std::int64_t block, weight_tile* to) {
+            pack_block<weights>(from, source, block, to);
+        });
     }
 
     using weights = grouped_weights<bf16, Format, weight_group_size, fp16, prepacked_block_k<Format>>;
     using weight_tile = typename weights::weight_tile;
 
-    // Packs block number `block` of 64 rows.
-    static void pack_block(const stacked_weights& from, group_source source, std::int64_t block, weight_tile* to) {
+    // Packs block number `block` of 64 rows. Packed may have another block_k.
+    template <class Packed>
+    static void pack_block(const stacked_weights& from, group_source source, std::int64_t block,
+                           typename Packed::weight_tile* to) {
         const std::int64_t first = block * packed_rows,
                            count = std::min<std::int64_t>(packed_rows, from.rows() - first);
         std::vector<stored> values(static_cast<std::size_t>(count * from.columns() / values_in<Format>));
@@ -189,7 +192,7 @@ class cuda_grouped_matrix {
             const bool is_own_block = from.type() == (is_int4 ? weight_type::q4_0 : weight_type::q8_0);
             is_own_block ? take(rows, values, scales) : take_levels(from.type(), rows, values, scales);
         }
-        pack(to, values, scales, static_cast<int>(count), static_cast<int>(from.columns()));
+        pack<Packed>(to, values, scales, static_cast<int>(count), static_cast<int>(from.columns()));
     }
 
     int rows() const { return rows_; }
@@ -262,20 +265,21 @@ class cuda_grouped_matrix {
         }
     }
 
-    static void pack(weight_tile* to, const std::vector<stored>& values, const std::vector<fp16>& scales, int count,
-                     int columns) {
+    template <class Packed>
+    static void pack(typename Packed::weight_tile* to, const std::vector<stored>& values,
+                     const std::vector<fp16>& scales, int count, int columns) {
         if constexpr (is_int4) {
             std::vector<int4x2> pairs(values.size());
             constexpr std::size_t half = weight_group_size / 2;
             for (std::size_t i = 0; i < pairs.size(); ++i)
                 pairs[i] = neighbours(values.data() + i / half * half, i % half);
-            pack_weights<weights>(to, pairs.data(), scales.data(), count, columns);
+            pack_weights<Packed>(to, pairs.data(), scales.data(), count, columns);
         } else if constexpr (is_iq4) {
             std::vector<iq4> levels(values.size());
             std::ranges::transform(values, levels.begin(), iq4::from_bits);
-            pack_weights<weights>(to, levels.data(), scales.data(), count, columns);
+            pack_weights<Packed>(to, levels.data(), scales.data(), count, columns);
         } else {
-            pack_weights<weights>(to, values.data(), scales.data(), count, columns);
+            pack_weights<Packed>(to, values.data(), scales.data(), count, columns);
         }
     }
 
