@@ -158,7 +158,7 @@ class cuda_expert_mlp {
     // Whether norm_and_choose can take these tokens, and is faster.
     bool can_fuse(const cuda_experts& with, int tokens) const {
         return with.norm.is_rms() && tokens <= most_fused_tokens &&
-               moe_norm_router<bf16>::can_implement(tokens, hidden_);
+               moe_norm_router<bf16>::can_implement(tokens, hidden_, config_.count);
     }
     // normed = norm(hidden); its product with the router, and the choice.
     void norm_and_choose(const cuda_experts& with, const bf16* hidden, bf16* normed, const moe_routing& routing) const {

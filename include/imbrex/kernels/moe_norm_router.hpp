@@ -12,7 +12,7 @@
 //                                                   .routing = routing}, {}, stream);
 //
 // The product reads the normalised rows rounded to T, as a GEMM would, and sums in float. Rows have a multiple of 8
-// columns, up to 4096, and start at multiples of 16 bytes. A launch allocates nothing and does not synchronise. Invalid
+// columns, up to 4096, and start at multiples of 16 bytes; there are up to 256 experts. A launch allocates nothing and does not synchronise. Invalid
 // arguments throw imbrex::error before launch.
 //
 // Trap (PDL): the first rows of the router are read before the previous kernels in the stream have finished, so none of
@@ -55,9 +55,9 @@ class moe_norm_router {
 
   public:
     using problem = moe_norm_router_problem<T>;
-    template <int Tiles, int Experts>
-    using kernel = norm_and_choose_kernel<T, Scoring, Tiles, Experts>;
-    static constexpr int most_tokens = 16, most_columns = 4096;
+    template <int Tiles>
+    using kernel = norm_and_choose_kernel<T, Scoring, Tiles>;
+    static constexpr int most_tokens = 16, most_columns = 4096, most_experts = kernel<4>::most_experts;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.
@@ -67,8 +67,8 @@ class moe_norm_router {
     }
 
     // Whether the sizes are those of this kernel.
-    static bool can_implement(int tokens, int columns) {
-        return tokens <= most_tokens && columns <= most_columns && columns % 8 == 0;
+    static bool can_implement(int tokens, int columns, int experts) {
+        return tokens <= most_tokens && columns <= most_columns && columns % 8 == 0 && experts <= most_experts;
     }
 
     // Of all kernels.
@@ -98,9 +98,9 @@ class moe_norm_router {
         const int columns = p.x.columns();
         const std::int64_t rows = p.x.extents[0] * p.x.extents[1];
         require(rows == sizes.tokens, "x: ", rows, " rows; routing.sizes.tokens is ", sizes.tokens);
-        require(can_implement(sizes.tokens, columns), "x: ", rows, " rows of ", columns,
-                " columns; there may be up to ", most_tokens, " rows, and columns a multiple of 8 up to ",
-                most_columns);
+        require(can_implement(sizes.tokens, columns, sizes.experts), "x: ", rows, " rows of ", columns, " columns and ",
+                sizes.experts, " experts; there may be up to ", most_tokens, " rows, columns a multiple of 8 up to ",
+                most_columns, ", and ", most_experts, " experts");
         require(std::isfinite(p.epsilon) && p.epsilon >= 0, "epsilon: ", p.epsilon,
                 "; must be finite and not negative");
         if (sizes.tokens == 0) return;
@@ -111,19 +111,12 @@ class moe_norm_router {
         require(detail::can_vectorise(p.x) && detail::can_vectorise(p.out) && detail::can_vectorise(router) &&
                     reinterpret_cast<std::uintptr_t>(p.norm_weight) % 16 == 0,
                 "x, out, router, norm_weight: their rows must begin at multiples of 16 bytes");
-        sizes.experts <= 256 ? launch_experts<256>(where, p, scoring, stream)
-                             : launch_experts<512>(where, p, scoring, stream);
+        if (columns <= 2048) return launch_kernel<kernel<4>>(where, p, scoring, stream);
+        if (columns <= 3072) return launch_kernel<kernel<6>>(where, p, scoring, stream);
+        launch_kernel<kernel<8>>(where, p, scoring, stream);
     }
 
   private:
-    template <int Experts>
-    static void launch_experts(world where, const problem& p, const Scoring& scoring, void* stream) {
-        const int columns = p.x.columns();
-        if (columns <= 1024) return launch_kernel<kernel<2, Experts>>(where, p, scoring, stream);
-        if (columns <= 2048) return launch_kernel<kernel<4, Experts>>(where, p, scoring, stream);
-        if (columns <= 3072) return launch_kernel<kernel<6, Experts>>(where, p, scoring, stream);
-        launch_kernel<kernel<8, Experts>>(where, p, scoring, stream);
-    }
     template <class Kernel>
     static void launch_kernel(world where, const problem& p, const Scoring& scoring, void* stream) {
         imbrex::launch<Kernel>(where, {1}, arguments_of(p, scoring), stream);

@@ -38,10 +38,11 @@ struct norm_and_choose_arguments {
     Scoring scoring;
 };
 
-// Rows of up to 512 * Tiles columns; at most Experts experts.
-template <class T, class Scoring, int Tiles, int Experts>
+// Rows of up to 512 * Tiles columns.
+template <class T, class Scoring, int Tiles>
 struct norm_and_choose_kernel {
-    using choice = choose_experts_kernel<float, Scoring, Experts, row_alignment::unaligned, true>;
+    static constexpr int most_experts = 256;
+    using choice = choose_experts_kernel<float, Scoring, most_experts, row_alignment::unaligned, true>;
     // Long rows need more registers than 16 warps have.
     static constexpr int warps = Tiles > 4 ? 8 : 16;
     static constexpr bool uses_pdl = true;
