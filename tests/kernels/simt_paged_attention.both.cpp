@@ -143,7 +143,7 @@ TEST_CASE("built-in masks and score modifiers") {
     check(c, window_mask{17, 0}, score_mod::softcap{attention_trial<float>::cap});
 }
 
-TEST_CASE("16-bit cache with float queries") {
+TEST_CASE_TEMPLATE("a cache of 16 or 8 bits with float queries", Cache, bf16, e4m3) {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
         attention_test_case c{.batches = 2, .heads = 6, .kv_heads = 2, .seqlen_q = 9, .seqlen_k = 70, .page_size = 16};
@@ -151,20 +151,20 @@ TEST_CASE("16-bit cache with float queries") {
         attention_trial<float> there(where, c, 1);
         // Values that the cache type holds exactly; masked ones stay as they are.
         std::vector<float>& values = there.inputs.values;
-        buffer<bf16> cache(where, values.size());
+        buffer<Cache> cache(where, values.size());
         for (std::size_t i = 0; i < values.size(); ++i) {
-            cache.values[i] = bf16(values[i]);
+            cache.values[i] = Cache(values[i]);
             values[i] = float(cache.values[i]);
         }
         const auto whole = there.upload();
-        attention_problem<float, attention_output_mode::normalised, bf16> p;
+        attention_problem<float, attention_output_mode::normalised, Cache> p;
         p.q = whole.q, p.out = whole.out;
-        p.k = there.at.k.view<const bf16>(cache.upload());
-        p.v = there.at.v.view<const bf16>(cache.upload());
+        p.k = there.at.k.template view<const Cache>(cache.upload());
+        p.v = there.at.v.template view<const Cache>(cache.upload());
         p.lse2 = whole.lse2;
         p.seqused_k = whole.seqused_k;
         p.paged_kv = whole.paged_kv;
-        simt_paged_attention<float, head_dim_set{64}, causal_mask, score_mod::identity, bf16>::launch(where, p);
+        simt_paged_attention<float, head_dim_set{64}, causal_mask, score_mod::identity, Cache>::launch(where, p);
         CHECK(there.worst().out <= 1);
         CHECK(there.worst().lse2 <= 1);
     }

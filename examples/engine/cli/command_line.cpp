@@ -143,8 +143,9 @@ void add_device_options(CLI::App& app, model_args& model) {
         ->capture_default_str()
         ->group(group);
     add_budget(app, model.weights_budget)->group(group);
-    app.add_option("--kv-cache", model.kv_cache, "type of the KV cache; auto: f16 on a CPU, bf16 on a GPU")
-        ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
+    app.add_option("--kv-cache", model.kv_cache,
+                   "type of the KV cache; auto: f16 on a CPU, bf16 on a GPU. e4m3 has 8 bits")
+        ->check(CLI::IsMember({"auto", "f32", "f16", "bf16", "e4m3"}))
         ->capture_default_str()
         ->group(group);
     app.add_option("--threads", model.threads, "CPU cores to use (all)")->check(between(1, 4096))->group(group);

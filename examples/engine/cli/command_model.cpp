@@ -105,7 +105,8 @@ double mixture_size(const std::string& weights, std::optional<double> budget) {
 }
 
 kv_cache_format kv_cache_format_named(const std::string& name) {
-    for (const kv_cache_format format : {kv_cache_format::f32, kv_cache_format::f16, kv_cache_format::bf16}) {
+    using enum kv_cache_format;
+    for (const kv_cache_format format : {f32, f16, bf16, e4m3}) {
         if (name == name_of(format)) return format;
     }
     return kv_cache_format::by_device;

@@ -26,7 +26,7 @@ struct model_args {
     std::string device = "auto";                    // auto, cpu, cuda
     std::string weights = "file";                   // file, f32, f16, bf16, e4m3, int8, int4, mixed
     std::optional<double> weights_budget;           // bits per weight of mixed weights
-    std::string kv_cache = "auto";                  // auto, f32, f16, bf16
+    std::string kv_cache = "auto";                  // auto, f32, f16, bf16, e4m3
     int threads = 0;                                // 0: all cores
     std::uint64_t memory = std::uint64_t{2} << 30;  // maximum bytes of the KV cache; 0: no limit
     int context = 0;                                // 0: the model's context

@@ -28,12 +28,13 @@ float magnitude_of(const attention_view<const float>& view) {
 }
 
 // RoPE may turn a pair of equal values into one that is sqrt(2) times as large, and scales it.
-void require_in_fp16(const paged_attention<float>& p) {
+template <class Cache>
+void require_in_range(const paged_attention<float>& p, kv_cache_format format) {
     const float growth = p.rope.given() ? std::numbers::sqrt2_v<float> * std::max(p.rope.attention_factor, 1.0f) : 1.0f;
     const float most = std::max(magnitude_of(p.k) * growth, magnitude_of(p.v));
-    require(most <= static_cast<float>(highest_of<fp16>()), "KV cache: layer ", p.layer,
-            " has keys or values of up to ", most, "; f16 ends at 65504, and the formats bf16 and f32 (--kv-cache) at ",
-            highest_of<float>());
+    const auto highest = static_cast<float>(highest_of<Cache>());
+    require(most <= highest, "KV cache: layer ", p.layer, " has keys or values of up to ", most, "; ", name_of(format),
+            " ends at ", highest, ", and the formats bf16 and f32 (--kv-cache) at ", highest_of<float>());
 }
 
 }  // namespace
@@ -45,8 +46,11 @@ void cpu_paged_attention(world where, const paged_attention<float>& p, kv_cache_
             return cpu_paged_attention_in<float>(where, p, softcap, stream);
         case kv_cache_format::bf16:
             return cpu_paged_attention_in<bf16>(where, p, softcap, stream);
+        case kv_cache_format::e4m3:
+            require_in_range<e4m3>(p, kv_cache_format::e4m3);
+            return cpu_paged_attention_in<e4m3>(where, p, softcap, stream);
         default:
-            require_in_fp16(p);
+            require_in_range<fp16>(p, kv_cache_format::f16);
             return cpu_paged_attention_in<fp16>(where, p, softcap, stream);
     }
 }

@@ -20,5 +20,6 @@ void cpu_paged_attention_in(world where, const paged_attention<float>& p, float 
 extern template void cpu_paged_attention_in<float>(world, const paged_attention<float>&, float, void*);
 extern template void cpu_paged_attention_in<fp16>(world, const paged_attention<float>&, float, void*);
 extern template void cpu_paged_attention_in<bf16>(world, const paged_attention<float>&, float, void*);
+extern template void cpu_paged_attention_in<e4m3>(world, const paged_attention<float>&, float, void*);
 
 }  // namespace imbrex::engine

@@ -14,6 +14,8 @@ const char* name_of(kv_cache_format format) {
             return "f16";
         case kv_cache_format::bf16:
             return "bf16";
+        case kv_cache_format::e4m3:
+            return "e4m3";
     }
     return "unknown";
 }
@@ -26,7 +28,7 @@ kv_cache_format kv_cache_format_on(world where, kv_cache_format wanted) {
 }
 
 int element_bytes(kv_cache_format format) {
-    return format == kv_cache_format::f32 ? 4 : 2;
+    return format == kv_cache_format::f32 ? 4 : format == kv_cache_format::e4m3 ? 1 : 2;
 }
 
 }  // namespace imbrex::engine

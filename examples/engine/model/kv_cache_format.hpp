@@ -3,17 +3,18 @@
 //             bits   significant bits   largest      on
 //   f16         16                 11   65504        a CPU, by default
 //   bf16        16                  8   3.4e38       a GPU, and a CPU
+//   e4m3         8                  4   448          a CPU
 //   f32         32                 24   3.4e38       a CPU
 //
-// f16 is the more accurate of the 16-bit types, and a CPU converts it in hardware. A key or value outside its range is an
-// error, never an infinity.
+// f16 is the more accurate of the 16-bit types, and a CPU converts it in hardware. A key or value outside the range of f16 or
+// e4m3 is an error, never an infinity and never clamped.
 #pragma once
 
 #include <imbrex/hw/world.hpp>
 
 namespace imbrex::engine {
 
-enum class kv_cache_format { by_device, f32, f16, bf16 };
+enum class kv_cache_format { by_device, f32, f16, bf16, e4m3 };
 
 const char* name_of(kv_cache_format format);
 

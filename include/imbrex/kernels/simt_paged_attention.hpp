@@ -13,8 +13,8 @@
 //     attend::launch(world::host, p);
 //
 // The problem is that of paged_decode (kernels/paged_decode.hpp), with any number of tokens per sequence and head dims
-// of any multiple of 8 up to 256. Q and O are float, bf16 or fp16. The KV cache has their type, or is bf16 or fp16 with
-// float queries. Scores, probabilities and accumulators are float. The output is normalised; lse2 is optional. There is
+// of any multiple of 8 up to 256. Q and O are float, bf16 or fp16. The KV cache has their type, or is bf16, fp16
+// or e4m3 (without scales) with float queries. Scores, probabilities and accumulators are float. The output is normalised; lse2 is optional. There is
 // no workspace, nothing is allocated, and results are bitwise reproducible. Invalid arguments throw imbrex::error
 // before launch.
 #pragma once
@@ -48,8 +48,9 @@ class simt_paged_attention {
     static_assert(std::is_same_v<In, float> || std::is_same_v<In, bf16> || std::is_same_v<In, fp16>,
                   "imbrex: In must be float, bf16 or fp16");
     static_assert(std::is_same_v<Cache, In> ||
-                      (std::is_same_v<In, float> && (std::is_same_v<Cache, bf16> || std::is_same_v<Cache, fp16>)),
-                  "imbrex: Cache must be In, or bf16 or fp16 if In is float");
+                      (std::is_same_v<In, float> &&
+                       (std::is_same_v<Cache, bf16> || std::is_same_v<Cache, fp16> || std::is_same_v<Cache, e4m3>)),
+                  "imbrex: Cache must be In, or bf16, fp16 or e4m3 if In is float");
 
   public:
     using problem = attention_problem<In, attention_output_mode::normalised, Cache>;

@@ -166,8 +166,8 @@ TEST_CASE("Shares blocks and copies them before writes") {
     }
 }
 
-TEST_CASE("A 16-bit KV cache costs its rounding, in f16 an eighth of that in bf16") {
-    double largest[2] = {};
+TEST_CASE("A KV cache costs its rounding: in f16 an eighth of that in bf16, in e4m3 16 times that in bf16") {
+    double largest[3] = {};
     for (const variant& which : variants()) {  // with experts, rounding may choose another one
         CAPTURE(std::string(which.name));
         const model_files files = model_of(which);
@@ -179,18 +179,21 @@ TEST_CASE("A 16-bit KV cache costs its rounding, in f16 an eighth of that in bf1
             return largest_distance(logits_of_chunks(*with, sequence, chunks, files.config.vocab_size), expected);
         };
         const double f16 = distance_in(kv_cache_format::f16), bf16 = distance_in(kv_cache_format::bf16);
+        largest[2] = std::max(largest[2], distance_in(kv_cache_format::e4m3));
         CHECK(distance_in(kv_cache_format::by_device) == f16);
         largest[0] = std::max(largest[0], f16);
         largest[1] = std::max(largest[1], bf16);
     }
-    MESSAGE("largest distances: f16 ", largest[0], ", bf16 ", largest[1]);
+    MESSAGE("largest distances: f16 ", largest[0], ", bf16 ", largest[1], ", e4m3 ", largest[2]);
     CHECK(largest[0] > 1e-3);
     CHECK(largest[0] < 5e-3);
     CHECK(largest[1] > 4 * largest[0]);
     CHECK(largest[1] < 4e-2);
+    CHECK(largest[2] > 4 * largest[1]);
+    CHECK(largest[2] < 64e-2);
 }
 
-TEST_CASE("Keys and values outside the range of f16 are an error that names the layer") {
+TEST_CASE("Keys and values outside the range of f16 or e4m3 are an error that names the layer") {
     const model_files files = model_of(variants().front());
     const auto sequence = sequence_in(random_tokens(20, files.config.vocab_size, 5), {2, 1});
     for (const char* tensor : {"k_proj", "v_proj"}) {
@@ -202,9 +205,13 @@ TEST_CASE("Keys and values outside the range of f16 are an error that names the 
             const auto with = runner_of(large, weight_format::f32, format);
             return logits_of_chunks(*with, sequence, std::vector{20}, files.config.vocab_size);
         };
-        const std::string message = error_message_of([&] { run_in(kv_cache_format::f16); });
-        CHECK(message.starts_with("KV cache: layer 1 has keys or values of up to "));
-        CHECK(message.ends_with("; f16 ends at 65504, and the formats bf16 and f32 (--kv-cache) at 3.40282e+38"));
+        for (const auto& [format, range] : {std::pair(kv_cache_format::f16, "f16 ends at 65504"),
+                                            std::pair(kv_cache_format::e4m3, "e4m3 ends at 448")}) {
+            const std::string message = error_message_of([&] { run_in(format); });
+            CHECK(message.starts_with("KV cache: layer 1 has keys or values of up to "));
+            CHECK(message.ends_with(std::string("; ") + range +
+                                    ", and the formats bf16 and f32 (--kv-cache) at 3.40282e+38"));
+        }
         CHECK(run_in(kv_cache_format::bf16).size() == 1);
     }
 }

@@ -39,12 +39,13 @@ TEST_CASE("fp16 weights: every bit pattern converts exactly, in both halves of a
 template <class T>
 void check_loads() {
     constexpr int lanes = sizeof(vectors::vector) / sizeof(float);
-    std::vector<T> all(65536 + lanes);
-    for (std::uint32_t bits = 0; bits < 65536; ++bits) all[bits] = T::from_bits(static_cast<std::uint16_t>(bits));
-    for (std::uint32_t first = 0; first < 65536; first += lanes - 1) {  // at any alignment
+    constexpr std::uint32_t count = 1U << (8 * sizeof(T));
+    std::vector<T> all(count + lanes);
+    for (std::uint32_t bits = 0; bits < count; ++bits) std::memcpy(&all[bits], &bits, sizeof(T));
+    for (std::uint32_t first = 0; first < count; first += lanes - 1) {  // at any alignment
         const auto values = hw::load_as_floats<vectors>(all.data() + first);
-        for (std::uint32_t i = 0; i < lanes && first + i < 65536; ++i) {
-            const float expected = T::decode(static_cast<std::uint16_t>(first + i)), converted = values[i];
+        for (std::uint32_t i = 0; i < lanes && first + i < count; ++i) {
+            const float expected = convert<float>(all[first + i]), converted = values[i];
             const bool same =
                 std::isnan(expected) ? std::isnan(converted) : std::memcmp(&converted, &expected, sizeof expected) == 0;
             if (!same) FAIL(name_of<T>(), " ", first + i, ": ", converted, "; expected ", expected);
@@ -52,7 +53,8 @@ void check_loads() {
     }
 }
 
-TEST_CASE("load_as_floats: every bit pattern of fp16 and bf16 converts exactly") {
+TEST_CASE("load_as_floats: every bit pattern of fp16, bf16 and e4m3 converts exactly") {
     check_loads<fp16>();
     check_loads<bf16>();
+    check_loads<e4m3>();
 }

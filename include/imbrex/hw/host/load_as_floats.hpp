@@ -1,5 +1,5 @@
-// A vector of floats from adjacent float, bf16 or fp16 in memory, at any alignment. The conversion is exact. fp16 uses the
-// vector unit where it converts (half_conversion.hpp), bf16 a shift.
+// A vector of floats from adjacent float, bf16, fp16 or e4m3 in memory, at any alignment. The conversion is exact. fp16 uses
+// the vector unit where it converts (half_conversion.hpp), bf16 a shift.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
@@ -24,8 +24,14 @@ template <class Vectors, class T>
         return values;
     } else if constexpr (std::is_same_v<T, fp16> && half_conversion<Vectors>::exists) {
         return half_conversion<Vectors>::load(from);
+    } else if constexpr (std::is_same_v<T, e4m3>) {
+        typedef std::uint8_t bytes __attribute__((vector_size(sizeof(floats) / 4)));
+        bytes bits;
+        std::memcpy(&bits, from, sizeof bits);
+        return simd_operations<Vectors>::template decode<e4m3>(__builtin_convertvector(bits, words));
     } else {
-        static_assert(std::is_same_v<T, fp16> || std::is_same_v<T, bf16>, "imbrex: T must be float, bf16 or fp16");
+        static_assert(std::is_same_v<T, fp16> || std::is_same_v<T, bf16>,
+                      "imbrex: T must be float, bf16, fp16 or e4m3");
         typedef std::uint16_t halves __attribute__((vector_size(sizeof(floats) / 2)));
         halves bits;
         std::memcpy(&bits, from, sizeof bits);

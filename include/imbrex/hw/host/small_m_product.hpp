@@ -1,5 +1,5 @@
 // small-M matrix products in the host world: the right operand is reused so rarely that packing it, as host_gemm does,
-// does not pay. Its rows are float, bf16 or fp16, are read in place and converted in registers.
+// does not pay. Its rows are float, bf16, fp16 or e4m3, are read in place and converted in registers.
 //
 //   scores    Q K^T. Vectors are along head_dim. A block of rows has one vector of sums per pair, and these are then
 //             reduced together:

@@ -1,5 +1,5 @@
 // The steps of SIMT paged attention, in float arithmetic without tensor cores: Q K^T, online softmax and P V, between
-// register tiles and rows of float, bf16 or fp16 in global memory.
+// register tiles and rows of float, bf16, fp16 or e4m3 in global memory.
 //
 //     warp_tile<float, 16, 64> scores;                                    // 16 query rows, 64 keys
 //     simt_qk(self, scores, rows, query_pointer, keys, head_dim);
