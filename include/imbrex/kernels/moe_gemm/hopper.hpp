@@ -21,7 +21,7 @@
 #include <imbrex/kernels/gemm/shape.hpp>
 #include <imbrex/kernels/gemm/weight_tiles.hpp>
 #include <imbrex/kernels/moe_gemm/problem.hpp>
-#include <imbrex/ops/grid/scheduler.hpp>
+#include <imbrex/kernels/moe_gemm/scheduler.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
 #include <imbrex/ops/memory/cp_async_iterator.hpp>
 #include <imbrex/ops/memory/load_store.hpp>
@@ -164,40 +164,11 @@ struct moe_gemm_hopper {
     }
 
   private:
-    // The tiles of this block. `row` and `column` count tiles.
-    class work_list {
-      public:
-        template <class Block>
-        IMBREX_KERNEL work_list(const Block& block, const arguments& args)
-            : experts_(args.routing.expert_of_tile),
-              order_{read_element(args.routing.tiles, 0), args.tile_columns, Shape.group_m},
-              number_(block.index().x),
-              step_(block.count().x) {
-            settle();
-        }
-        IMBREX_KERNEL bool more() const { return number_ < order_.tiles(); }
-        IMBREX_KERNEL void advance() {
-            number_ += step_;
-            settle();
-        }
-
-      private:
-        IMBREX_KERNEL void settle() {
-            if (!more()) return;
-            const tile_coord at = order_.at(number_);
-            row = at.row, column = at.column;
-            expert = read_element(experts_, row);
-        }
-        const int* experts_;
-        rasterisation_groups order_;
-        int number_;
-        int step_;
-
-      public:
-        int row = 0;
-        int column = 0;
-        int expert = 0;
-    };
+    using work_list = moe_tile_scheduler;
+    template <class Block>
+    IMBREX_KERNEL static work_list tiles_of(const Block& block, const arguments& args) {
+        return {block, args.routing, args.tile_columns, Shape.group_m};
+    }
 
     // What a warp loads by TMA for a stage.
     static constexpr int tma_bytes =
@@ -228,7 +199,7 @@ struct moe_gemm_hopper {
         prefetch_descriptor(self, args.a);
         prefetch_descriptor(self, args.b);
         auto filling = shared.ring.producer(self);
-        for (work_list work(block, args); work.more(); work.advance()) {
+        for (work_list work = tiles_of(block, args); work.more(); work.advance()) {
             for (int k = 0; k < args.steps; ++k) load_by_tma(self, args, work, k, filling.acquire());
         }
     }
@@ -250,7 +221,7 @@ struct moe_gemm_hopper {
             ++published;
             --landing;
         };
-        for (work_list work(block, args); work.more(); work.advance()) {
+        for (work_list work = tiles_of(block, args); work.more(); work.advance()) {
             const auto rows = token_rows(self, args, work);
             for (int k = 0; k < args.steps; ++k, ++number) {
                 auto slot = filling.acquire_to_write();
@@ -320,7 +291,7 @@ struct moe_gemm_hopper {
         sums sum;
         output done;
         bool waiting = false;  // a finished tile waits to be stored
-        work_list work(block, args);
+        work_list work = tiles_of(block, args);
         const auto store_subtile = [&](auto which) {
             if (!waiting) return;
             done.template store_subtile<which>(self, args.out, args.out_view.rows(), shared.out[self.index()]);
