@@ -199,8 +199,7 @@ TEST_CASE(
         for (const int m : {32, many}) {
             p.m = m;
             CHECK(error_message_of([&] { product::launch_fused(where, p, packed); }) ==
-                  "m: " + std::to_string(m) +
-                      "; the fused dequantisation GEMM takes 33 to 1024 rows, and not weights in blocks");
+                  "m: " + std::to_string(m) + "; the fused dequantisation GEMM takes 33 to 1024 rows");
         }
         p.m = 127;
         CHECK(product::workspace_bytes(p) == 0);

@@ -62,7 +62,7 @@ class cuda_matrix {
     }
     // From this many rows on, a workspace makes packed weights faster: they may be rounded, and are dequantised once into
     // it for many rows.
-    static constexpr int min_dequantised_m = dequantise_first_min_m;
+    static constexpr int min_dequantised_m = 128;
     static constexpr int max_min_large_m = std::max(cuda_bf16_matrix::min_large_m, min_large_m_packed);
 
     bool is_packed() const { return !std::holds_alternative<cuda_bf16_matrix>(forms_.front()); }

@@ -81,8 +81,6 @@ inline constexpr bool is_glu<row_offset<Epilogue>> = is_glu<Epilogue>;
 
 }  // namespace epilogue
 
-// From this number of rows on, the workspace is used for weights that the fused dequantisation GEMM does not support.
-inline constexpr int dequantise_first_min_m = 128;
 // The numbers of rows for which the fused dequantisation GEMM is the fastest. (Measured.)
 inline constexpr int fused_dequantisation_min_m = 33, fused_dequantisation_max_m = 1024;
 
@@ -103,13 +101,11 @@ class gemm_quantised {
     using problem = gemm_problem<element, Out>;  // its b is ignored
 
     // Whether a launch with a workspace argument uses the fused dequantisation GEMM.
-    static constexpr bool fuses(int m) {
-        return dequantises_blocks<Weights> && m >= fused_dequantisation_min_m && m <= fused_dequantisation_max_m;
-    }
+    static constexpr bool fuses(int m) { return m >= fused_dequantisation_min_m && m <= fused_dequantisation_max_m; }
 
     // The workspace size in bytes; 0 if no workspace memory would be used.
     static std::size_t workspace_bytes(const problem& p) {
-        if (p.m < dequantise_first_min_m || fuses(p.m) || p.n <= 0 || p.k <= 0) return 0;
+        if (p.m <= fused_dequantisation_max_m || p.n <= 0 || p.k <= 0) return 0;
         return static_cast<std::size_t>(rows_of_weights(p)) * static_cast<std::size_t>(p.k) * sizeof(element);
     }
 
@@ -159,19 +155,17 @@ class gemm_quantised {
                              const Epilogue& epilogue = {}, void* stream = nullptr) {
         require_product(where, p);
         require(fuses(p.m), "m: ", p.m, "; the fused dequantisation GEMM takes ", fused_dequantisation_min_m, " to ",
-                fused_dequantisation_max_m, " rows, and not weights in blocks");
+                fused_dequantisation_max_m, " rows");
         if (p.n == 0) return;
-        if constexpr (dequantises_blocks<Weights>) {
-            const gemm_dequantising_tile best = choose_dequantising_tile(
-                p.m, fused<64, 1>::tile_columns_of(p.n), fused<64, 1>::steps_of(p.k), imbrex::num_sms(where));
-            const auto packed = Weights::describe(weights, rows_of_weights(p), p.k);
-            const bool alone = best.cluster_size == 1;
-            if (best.rows == 64 && alone) return launch_fused_tile<64, 1>(where, p, packed, epilogue, stream);
-            if (best.rows == 64) return launch_fused_tile<64, 2>(where, p, packed, epilogue, stream);
-            if (best.rows == 128 && alone) return launch_fused_tile<128, 1>(where, p, packed, epilogue, stream);
-            if (best.rows == 128) return launch_fused_tile<128, 2>(where, p, packed, epilogue, stream);
-            launch_fused_tile<256, 1>(where, p, packed, epilogue, stream);
-        }
+        const gemm_dequantising_tile best = choose_dequantising_tile(
+            p.m, fused<64, 1>::tile_columns_of(p.n), fused<64, 1>::steps_of(p.k), imbrex::num_sms(where));
+        const auto packed = Weights::describe(weights, rows_of_weights(p), p.k);
+        const bool alone = best.cluster_size == 1;
+        if (best.rows == 64 && alone) return launch_fused_tile<64, 1>(where, p, packed, epilogue, stream);
+        if (best.rows == 64) return launch_fused_tile<64, 2>(where, p, packed, epilogue, stream);
+        if (best.rows == 128 && alone) return launch_fused_tile<128, 1>(where, p, packed, epilogue, stream);
+        if (best.rows == 128) return launch_fused_tile<128, 2>(where, p, packed, epilogue, stream);
+        launch_fused_tile<256, 1>(where, p, packed, epilogue, stream);
     }
 
   private:

@@ -208,24 +208,44 @@ IMBREX_KERNEL void load_row_scales(const warpgroup& scope, row_fragment<T, packe
              reinterpret_cast<const two*>(from.storage + lane_row() * packed_scales_per_lane)[scope.rank()]);
 }
 
-// Multiplies columns First to First + Count - 1 by the scale of their row times `factor`, rounded to Float, two at a time.
-template <int First, int Count, class Float, int Rows, int Columns, int Warps, class T>
-IMBREX_KERNEL void scale_group(const warpgroup&, fragment<Float, Rows, Columns, Warps>& tile,
-                               const row_fragment<T, Rows, Warps>& scales, float factor, source = source::current()) {
+// Calls f(word, row, half) -> word for the pairs of columns First to First + Count - 1.
+template <int First, int Count, class Float, int Rows, int Columns, int Warps, class F>
+IMBREX_KERNEL void map_pairs(fragment<Float, Rows, Columns, Warps>& tile, F f) {
     using fragment_type = fragment<Float, Rows, Columns, Warps>;
 #pragma unroll
     for (int block = 0; block < fragment_type::blocks; ++block) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float scale = imbrex::convert<float>(scales.values[block][half]) * factor;
-            const std::uint32_t both = Float::encode_pair(scale, scale);
 #pragma unroll
             for (int strip = First / 8; strip < (First + Count) / 8; ++strip) {
-                tile.set_word(block, strip, half,
-                              half2_arithmetic<Float>::multiply(tile.word_at(block, strip, half), both));
+                tile.set_word(block, strip, half, f(tile.word_at(block, strip, half), block, half));
             }
         }
     }
+}
+
+// Multiplies columns First to First + Count - 1 by the scale of their row times `factor`, and subtracts the minimum of their
+// row; rounded to Float, two at a time.
+template <class Float, class T>
+IMBREX_KERNEL std::uint32_t pair_of(T value, float factor) {
+    const float both = imbrex::convert<float>(value) * factor;
+    return Float::encode_pair(both, both);
+}
+template <int First, int Count, class Float, int Rows, int Columns, int Warps, class T>
+IMBREX_KERNEL void scale_group(const warpgroup&, fragment<Float, Rows, Columns, Warps>& tile,
+                               const row_fragment<T, Rows, Warps>& scales, float factor, source = source::current()) {
+    map_pairs<First, Count>(tile, [&](std::uint32_t word, int block, int half) {
+        return half2_arithmetic<Float>::multiply(word, pair_of<Float>(scales.values[block][half], factor));
+    });
+}
+template <int First, int Count, class Float, int Rows, int Columns, int Warps, class T>
+IMBREX_KERNEL void scale_group(const warpgroup&, fragment<Float, Rows, Columns, Warps>& tile,
+                               const row_fragment<T, Rows, Warps>& scales, float factor,
+                               const row_fragment<T, Rows, Warps>& minimums, source = source::current()) {
+    map_pairs<First, Count>(tile, [&](std::uint32_t word, int block, int half) {
+        return half2_arithmetic<Float>::multiply_add(word, pair_of<Float>(scales.values[block][half], factor),
+                                                     pair_of<Float>(minimums.values[block][half], -1.0f));
+    });
 }
 
 // Dequantises 16 rows from FirstRow on.

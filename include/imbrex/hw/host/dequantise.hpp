@@ -143,21 +143,30 @@ void load_row_scales(const Scope& scope, row_fragment<T, packed_rows, Warps>& to
     for (int row = 0; row < packed_rows; ++row) to.values[row] = from.storage[packed_row_offset(row)];
 }
 
-template <int First, int Count, class Float, int Rows, int Columns, int Warps, class T>
+template <int First, int Count, class Float, int Rows, int Columns, int Warps, class T, class... Minimums>
 void scale_group(const warpgroup& scope, fragment<Float, Rows, Columns, Warps>& tile,
-                 const row_fragment<T, Rows, Warps>& scales, float factor, source here = source::current()) {
+                 const row_fragment<T, Rows, Warps>& scales, float factor, source here, const Minimums&... minimums) {
     const char* what = "scaling of a group";
     const context c = enter(scope, what, here);
     if (!c) return;
+    const auto rounded = [](float value) { return convert<float>(convert<Float>(value)); };
+    (touch_fragment(c, minimums, use::read, what, here), ...);
     touch_fragment(c, scales, use::read, what, here);
     touch_fragment(c, tile, use::update, what, here);
     for (int row = 0; row < Rows; ++row) {
-        const float scale = convert<float>(convert<Float>(convert<float>(scales.values[row]) * factor));
+        const float scale = rounded(convert<float>(scales.values[row]) * factor);
+        const float minimum = (0.0f + ... + rounded(convert<float>(minimums.values[row])));
         for (int column = First; column < First + Count; ++column) {
-            tile.at(row, column) = convert<Float>(convert<float>(tile.at(row, column)) * scale);
+            tile.at(row, column) = convert<Float>(std::fma(convert<float>(tile.at(row, column)), scale, -minimum));
         }
     }
     spend_lanes(c, Rows * Count, what);
+}
+template <int First, int Count, class Float, int Rows, int Columns, int Warps, class T>
+void scale_group(const warpgroup& scope, fragment<Float, Rows, Columns, Warps>& tile,
+                 const row_fragment<T, Rows, Warps>& scales, float factor, const row_fragment<T, Rows, Warps>& minimums,
+                 source here = source::current()) {
+    scale_group<First, Count>(scope, tile, scales, factor, here, minimums);
 }
 
 // Dequantises 16 rows.

@@ -12,6 +12,7 @@
 // with ones, once for all rows of a weight tile.
 #pragma once
 
+#include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
@@ -33,7 +34,7 @@ template <class Format, class Scales, int BlockK>
 struct block_weight_tile {
     packed_tile<Format, packed_rows, BlockK> values;
     packed_row_scales<typename Scales::row> scales[BlockK / packed_columns];
-    packed_row_scales<typename Scales::super_row> supers[BlockK / Scales::super_block];
+    packed_row_scales<typename Scales::super_row> supers[ceil_div(BlockK, Scales::super_block)];
 };
 template <class Format, class Scales>
 struct block_weight_subtile {
@@ -118,6 +119,38 @@ struct block_weights : detail::quantised_weights<detail::block_weight_tile<Forma
                 add_group<number, divisor>(self, sum, products[number], sums[number], rows, supers);
             });
         }
+    }
+
+    // The fused GEMM (dequantising_tile.hpp): scaled, less minimums, rounded.
+    template <int Columns>
+    using weight_columns = detail::block_weight_tile<Format, Scales, Columns>;
+    template <int Columns, class Slot>
+    IMBREX_KERNEL static void load_columns(const warp& self, weight_columns<Columns>& to, const weight_tile& from,
+                                           int column, const Slot& slot) {
+        using some_scales = decltype(to.scales);
+        using some_supers = decltype(to.supers);
+        load_object_async(self, to.values, from.values.template columns_from<Columns>(column), slot);
+        load_object_async(self, to.scales, reinterpret_cast<const some_scales&>(from.scales[column / packed_columns]),
+                          slot);
+        load_object_async(self, to.supers, reinterpret_cast<const some_supers&>(from.supers[column / super_block]),
+                          slot);
+    }
+    template <int First, class Block, class Tile>
+    IMBREX_KERNEL static void dequantise_block(const warpgroup& self, Block& block, const Tile& weights) {
+        dequantise<First>(self, block, weights.values);
+        row_values<scale, packed_rows, warpgroup> rows;
+        imbrex::load(self, rows, weights.scales[First / packed_columns]);
+        row_values<super_scale, packed_rows, warpgroup> supers;
+        imbrex::load(self, supers, weights.supers[First / super_block]);
+        static_for<subtile_groups>([&](auto number) {
+            const auto factors = scales_of<number>(self, rows, supers);
+            if constexpr (Scales::has_minimum) {
+                scale_group<number * group, group>(self, block, factors, divisor,
+                                                   minimums_of<number>(self, rows, supers));
+            } else {
+                scale_group<number * group, group>(self, block, factors, divisor);
+            }
+        });
     }
 
     // The GEMV.

@@ -39,8 +39,8 @@ IMBREX_KERNEL void load(const Scope& scope, hw::row_fragment<Scale, Rows, Warps>
     hw::load_row_scales(scope, to, from, here);
 }
 
-// Multiplies the columns of a group by the scale of their row times `factor`. Both the factor of a row and the result are
-// rounded to Float.
+// Multiplies the columns of a group by the scale of their row times `factor`, and subtracts the minimum of their row, if
+// given. The factor and the minimum of a row are rounded to Float, and so is the result.
 template <int First, int Count, class Float, int Rows, int Columns, class Scale>
 IMBREX_KERNEL void scale_group(const warpgroup& scope, warpgroup_tile<Float, Rows, Columns>& tile,
                                const row_values<Scale, Rows, warpgroup>& scales, float factor,
@@ -48,6 +48,14 @@ IMBREX_KERNEL void scale_group(const warpgroup& scope, warpgroup_tile<Float, Row
     static_assert(First % 8 == 0 && Count % 8 == 0 && First + Count <= Columns,
                   "imbrex: a group is a multiple of 8 columns inside the tile");
     hw::scale_group<First, Count>(scope, tile, scales, factor, here);
+}
+template <int First, int Count, class Float, int Rows, int Columns, class Scale>
+IMBREX_KERNEL void scale_group(const warpgroup& scope, warpgroup_tile<Float, Rows, Columns>& tile,
+                               const row_values<Scale, Rows, warpgroup>& scales, float factor,
+                               const row_values<Scale, Rows, warpgroup>& minimums, source here = source::current()) {
+    static_assert(First % 8 == 0 && Count % 8 == 0 && First + Count <= Columns,
+                  "imbrex: a group is a multiple of 8 columns inside the tile");
+    hw::scale_group<First, Count>(scope, tile, scales, factor, minimums, here);
 }
 
 // A warp loads 64 packed rows, which frees their shared memory, and dequantises 16 of them at a time.
