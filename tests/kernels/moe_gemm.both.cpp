@@ -108,7 +108,7 @@ TEST_CASE("MoE GEMM: error messages") {
 #if !defined(__CUDACC__)
 TEST_CASE("MoE GEMM: no hazard in any schedule, and every mutation is detected") {
     const auto check_rows = []<moe_rows Rows>(const char* name, std::integral_constant<moe_rows, Rows>) {
-        using kernel = moe_gemm_hopper<unquantised_experts<bf16>, bf16, Rows, epilogue::identity, 128,
+        using kernel = moe_gemm_hopper<bf16, bf16, Rows, epilogue::identity, 128,
                                        gemm_shape{.block_n = 128, .stages = 3, .cluster = 1}>;
         moe_gemm_trial<plain_experts<bf16>, bf16, Rows, false> trial(
             world::host, {{.tokens = 5, .experts = 2, .top_k = 1}, 136, 304}, 1);

@@ -107,7 +107,7 @@ TEST_CASE("MoE GEMM, e4m3: error messages") {
 #if !defined(__CUDACC__)
 TEST_CASE("MoE GEMM, e4m3: no hazard in any schedule, and every mutation is detected") {
     scaled_trial<gathered> trial(world::host, {{3, 2, 1, 64}, 128, 384});
-    using kernel = moe_gemm_hopper<unquantised_experts<e4m3>, float, gathered, epilogue::identity, 64,
+    using kernel = moe_gemm_hopper<e4m3, float, gathered, epilogue::identity, 64,
                                    gemm_shape{.block_n = 128, .block_k = 128, .stages = 3, .cluster = 1},
                                    promoted_with_gathered_block_scales>;
     check_synchronisation<kernel>("MoE GEMM, e4m3", {1}, kernel::describe(trial.upload(), {}, trial.scales()), 100);

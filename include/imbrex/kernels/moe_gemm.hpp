@@ -60,7 +60,7 @@ class moe_gemm {
                                       .stages = in_place ? 4 : 6,
                                       .cluster = 1};
     template <int BlockM>
-    using kernel = moe_gemm_hopper<unquantised_experts<In>, Out, Rows, Epilogue, BlockM, shape, Mainloop>;
+    using kernel = moe_gemm_hopper<In, Out, Rows, Epilogue, BlockM, shape, Mainloop>;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.

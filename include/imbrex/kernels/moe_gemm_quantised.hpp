@@ -1,5 +1,5 @@
 // Grouped GEMM over experts with quantised weights, for many rows: moe_gemm.hpp with MXFP4, int4, int8 or e4m3 weights,
-// which the producer warps dequantise to bf16 or fp16 in shared memory, right before the tensor cores read them.
+// which the consumers dequantise to bf16 or fp16 in registers (moe_gemm/dequantising.hpp).
 //
 //     using weights = mxfp4_weights<bf16>;                                  // gemm/quantised_weights.hpp
 //     moe_gemm_quantised<weights, bf16, moe_rows::gathered, glu>::launch(
@@ -16,7 +16,7 @@
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/quantised_weights.hpp>
 #include <imbrex/kernels/moe_gemm.hpp>
-#include <imbrex/kernels/moe_gemm/hopper.hpp>
+#include <imbrex/kernels/moe_gemm/dequantising.hpp>
 #include <imbrex/kernels/moe_gemm/problem.hpp>
 
 #include <optional>
@@ -32,10 +32,8 @@ class moe_gemm_quantised {
   public:
     using element = typename Weights::element;
     using problem = moe_gemm_problem<element, Out>;  // its b is ignored
-    // Packed weights of 8 bits leave no room for a fourth stage.
-    static constexpr gemm_shape shape{.stages = bits_of<typename Weights::format> == 4 ? 4 : 3, .cluster = 1};
     template <int BlockM>
-    using kernel = moe_gemm_hopper<Weights, Out, Rows, Epilogue, BlockM, shape>;
+    using kernel = moe_gemm_dequantising<Weights, Out, Rows, Epilogue, BlockM>;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.

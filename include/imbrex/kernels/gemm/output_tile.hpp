@@ -20,8 +20,7 @@
 
 namespace imbrex {
 
-// Buffers: how many shared buffers the subtiles alternate between.
-template <class Out, class Epilogue, int Rows, int BlockN, int Buffers = 2>
+template <class Out, class Epilogue, int Rows, int BlockN>
 struct gemm_output_tile {
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
     static constexpr int columns = is_glu ? BlockN / 2 : BlockN;  // of D
@@ -66,15 +65,15 @@ struct gemm_output_tile {
 
     // By TMA through alternating buffers. A warpgroup whose rows are all out of bounds stores nothing.
     template <int Which, class Tensor>
-    IMBREX_KERNEL void store_subtile(warpgroup& self, const Tensor& out, int rows, shared (&buffers)[Buffers]) const {
+    IMBREX_KERNEL void store_subtile(warpgroup& self, const Tensor& out, int rows, shared (&buffers)[2]) const {
         if (at.row >= rows) return;
-        wait_stores_read<Buffers - 1>(self);
+        wait_stores_read<1>(self);
         self.sync();
-        store(self, buffers[Which % Buffers], subtiles[Which]);
+        store(self, buffers[Which % 2], subtiles[Which]);
         fence_async(self);
         self.sync();
         store_async(self, out.at(at.batch, at.row, at.column + Which * subtile_n).out_of_bounds_fill(),
-                    buffers[Which % Buffers]);
+                    buffers[Which % 2]);
         commit_stores(self);
     }
 };

@@ -261,8 +261,7 @@ struct grouped_weights : detail::quantised_weights<detail::grouped_tile<Format, 
     template <int Columns, class Slot>
     IMBREX_KERNEL static void load_columns(const warp& self, weight_columns<Columns>& to, const weight_tile& from,
                                            int column, const Slot& slot) {
-        static_assert(Columns % Group == 0, "imbrex: a K step has whole groups");
-        using some_scales = packed_row_scales<Scale>[Columns / Group];
+        using some_scales = decltype(to.scales);
         load_object_async(self, to.values, from.values.template columns_from<Columns>(column), slot);
         load_object_async(self, to.scales, reinterpret_cast<const some_scales&>(from.scales[column / Group]), slot);
     }

@@ -118,7 +118,7 @@ struct mxfp4_tile {
 template <class Format, int Group, class Scale, int BlockK>
 struct grouped_tile {
     packed_tile<Format, packed_rows, BlockK> values;
-    packed_row_scales<Scale> scales[BlockK / Group];
+    packed_row_scales<Scale> scales[ceil_div(BlockK, Group)];
 };
 
 }  // namespace detail

@@ -2,24 +2,22 @@
 // number of tiles and their experts are read from the routing in device memory, so the host never waits for it, and an
 // empty expert costs nothing.
 //
-//   producer   one warp that loads A and B by TMA, or four warps for what TMA cannot do:
-//                gathered rows       each warp copies 32 rows of the tile's tokens by cp.async, straight into the stage:
-//                                    no permuted copy exists
-//                quantised weights   each warp copies 64 packed rows by cp.async and dequantises them into the stage
-//              A warp publishes a stage when its copies have landed, `ahead` stages later, so copies stay in flight
+//   producer   one warp that loads A and B by TMA, or, for gathered rows, four warps: each copies 32 rows of the tile's
+//              tokens by cp.async, straight into the stage, so no permuted copy exists. A warp publishes a stage when its
+//              copies have landed, `ahead` stages later, so copies stay in flight
 //   consumer   as in gemm/hopper.hpp: wgmma, and the store of a tile behind the mainloop of the next
+//
+// Quantised weights have a kernel of their own, dequantising.hpp.
 #pragma once
 
 #include <imbrex/core/architecture.hpp>
 #include <imbrex/core/ceil_div.hpp>
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/packed_weights.hpp>
 #include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/mainloop.hpp>
 #include <imbrex/kernels/gemm/output_tile.hpp>
 #include <imbrex/kernels/gemm/shape.hpp>
-#include <imbrex/kernels/gemm/weight_tiles.hpp>
 #include <imbrex/kernels/moe_gemm/problem.hpp>
 #include <imbrex/kernels/moe_gemm/scheduler.hpp>
 #include <imbrex/ops/memory/async_copy.hpp>
@@ -41,12 +39,11 @@ namespace imbrex {
 
 inline namespace IMBREX_WORLDS {
 
-// Weights: unquantised_experts, or a format of gemm/quantised_weights.hpp. BlockM: the rows of a tile, 128, or 64 for
-// experts with few rows.
-template <class Weights, class Out, moe_rows Rows, class Epilogue = epilogue::identity, int BlockM = 128,
+// BlockM: the rows of a tile, 128, or 64 for experts with few rows.
+template <class In, class Out, moe_rows Rows, class Epilogue = epilogue::identity, int BlockM = 128,
           gemm_shape Shape = gemm_shape{.cluster = 1}, class Mainloop = accumulate_in_place>
 struct moe_gemm_hopper {
-    using element = typename Weights::element;
+    using element = In;
     static_assert(Shape.cluster == 1, "imbrex: tiles of different experts share no operand: cluster must be 1");
     static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static_assert(BlockM == 64 || BlockM == 128, "imbrex: a tile of the grouped GEMM has 64 or 128 rows");
@@ -57,21 +54,16 @@ struct moe_gemm_hopper {
     static constexpr int block_k = Shape.block_k;
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
     static constexpr bool gathers = Rows == moe_rows::gathered;
-    static constexpr bool dequantises = !std::is_same_v<Weights, unquantised_experts<element>>;
-    static constexpr int producer_warps = gathers || dequantises ? 4 : 1;
+    static constexpr int producer_warps = gathers ? 4 : 1;
     static constexpr int gathered_rows = block_m / producer_warps;
-    // Stages that land behind the one being acquired. A consumer holds up to two; packed weights take shared memory.
-    static constexpr int ahead = dequantises ? 1 : Shape.stages - 2;
-    static_assert(producer_warps == 1 || ahead + 2 <= Shape.stages,
-                  "imbrex: copies in flight need at least three stages");
-    static_assert(!dequantises || block_n == producer_warps * packed_rows,
-                  "imbrex: each producer warp dequantises 64 columns of the tile: block_n must be 256");
-    static constexpr int output_buffers = dequantises ? 1 : 2;
+    // Stages that land behind the one being acquired. A consumer holds up to two.
+    static constexpr int ahead = Shape.stages - 2;
+    static_assert(!gathers || ahead >= 1, "imbrex: copies in flight need at least three stages");
 
-    using output = gemm_output_tile<Out, Epilogue, warpgroup_m, block_n, output_buffers>;
+    using output = gemm_output_tile<Out, Epilogue, warpgroup_m, block_n>;
     static constexpr bool is_glu = output::is_glu;
     static constexpr int out_columns = output::columns;
-    using views = moe_gemm_views<element, Out, Rows, is_glu, dequantises>;
+    using views = moe_gemm_views<element, Out, Rows, is_glu>;
     using problem = moe_gemm_problem<element, Out>;
     using a_tile = shared_tile<element, warpgroup_m, block_k>;
     using b_tile = shared_tile<element, block_n, block_k>;
@@ -79,12 +71,10 @@ struct moe_gemm_hopper {
     using out_tile = typename output::shared;
     using sums = typename output::sums;
 
-    using operand = detail::expert_operand<Weights, tma_tensor<b_load_tile, 3>>;
-
     struct arguments {
         gemm_view<const element> a_view;
         tma_tensor<a_tile, 3> a;  // of sorted rows
-        typename operand::argument b;
+        tma_tensor<b_load_tile, 3> b;
         tma_tensor<out_tile, 3> out;
         gemm_view<Out> out_view;
         Epilogue epilogue;
@@ -100,61 +90,43 @@ struct moe_gemm_hopper {
     };
     struct shared_memory {
         pipeline<stage, Shape.stages> ring;
-        out_tile out[consumer_warpgroups][output_buffers];
-        typename operand::packed_subtile packed[producer_warps][ahead + 1];
+        out_tile out[consumer_warpgroups][2];
     };
 
-    // B: an operand, in the problem, or packed weights of all experts below one another.
     static arguments describe(const problem& p, const Epilogue& epilogue, const Mainloop& mainloop = {}) {
-        arguments made = describe_without_b(p, epilogue);
-        made.mainloop = mainloop;
-        made.b = make_tma_tensor<b_load_tile>(views(p).b);
-        return made;
-    }
-    static arguments describe(const problem& p, const Epilogue& epilogue,
-                              const typename operand::packed_tile* weights) {
-        arguments made = describe_without_b(p, epilogue);
-        require(p.n % packed_rows == 0, "n: ", p.n, "; with quantised weights it must be a multiple of ", packed_rows);
-        made.b = Weights::describe(weights, p.routing.sizes.experts * p.n * (is_glu ? 2 : 1), p.k);
-        return made;
-    }
-
-  private:
-    static arguments describe_without_b(const problem& p, const Epilogue& epilogue) {
         const views all(p);
         require(p.routing.sizes.tile_rows == block_m, "routing.sizes.tile_rows: ", p.routing.sizes.tile_rows,
                 "; must be 64 or 128, the rows of a tile");
         arguments made{};
         made.a_view = all.a;
         if constexpr (!gathers) made.a = make_tma_tensor<a_tile>(all.a);
+        made.b = make_tma_tensor<b_load_tile>(all.b);
         made.out_view = all.out;
         made.tma_stores = output::tma_can_store(all.out);
         if (made.tma_stores) made.out = make_tma_tensor<out_tile>(all.out, tma_use::store);
         made.epilogue = epilogue;
+        made.mainloop = mainloop;
         made.routing = p.routing;
         made.tile_columns = ceil_div(p.n, out_columns);
         made.steps = ceil_div(p.k, block_k);
         return made;
     }
 
-  public:
     template <class Block>
     IMBREX_KERNEL static void run(Block& block, const arguments& args, shared_memory& shared) {
         // With four producer warps a stage is full when each has published its part, and what TMA loads has landed.
-        constexpr int arrivals = producer_warps + (producer_warps > 1 && tma_bytes > 0 ? 1 : 0);
-        // One consumer warpgroup has registers in plenty. Producers that gather and dequantise hold row pointers besides.
+        constexpr int arrivals = gathers ? producer_warps + 1 : 1;
+        // One consumer warpgroup has registers in plenty.
         constexpr bool many = consumer_warpgroups > 1;
-        constexpr int of_producers = producer_warps == 1 ? 24 : !dequantises ? 56 : gathers ? 88 : 72;
-        constexpr int of_consumers = producer_warps == 1 ? 240 : !dequantises ? 224 : gathers ? 208 : 216;
-        constexpr int producer_registers = many ? of_producers : 0;
-        constexpr int consumer_registers = many ? of_consumers : 0;
+        constexpr int producer_registers = !many ? 0 : gathers ? 56 : 24;
+        constexpr int consumer_registers = !many ? 0 : gathers ? 224 : 240;
         shared.ring.init(block, 4 * consumer_warpgroups, arrivals);
         fence_barriers(block);
         block.sync();
         const auto consumer = [&](warpgroup& self) { consume(self, block, args, shared); };
         const auto producer = [&](warp& self) {
-            if constexpr (producer_warps > 1) {
-                fill_stages(self, block, args, shared);
+            if constexpr (gathers) {
+                gather(self, block, args, shared);
             } else {
                 feed(self, block, args, shared);
             }
@@ -171,8 +143,7 @@ struct moe_gemm_hopper {
     }
 
     // What a warp loads by TMA for a stage.
-    static constexpr int tma_bytes =
-        (gathers ? 0 : consumer_warpgroups * a_tile::bytes) + (dequantises ? 0 : b_tile::bytes);
+    static constexpr int tma_bytes = (gathers ? 0 : consumer_warpgroups * a_tile::bytes) + b_tile::bytes;
     template <class Slot>
     IMBREX_KERNEL static void load_by_tma(warp& self, const arguments& args, const work_list& work, int k,
                                           const Slot& slot) {
@@ -180,11 +151,9 @@ struct moe_gemm_hopper {
             const auto from = args.a.tile(0, work.row * consumer_warpgroups + i, k);
             load_async(self, slot->a[i], from.out_of_bounds_fill(), slot);
         }
-        if constexpr (!dequantises) {
-            for (int first = 0; first < block_n; first += out_columns) {
-                load_async(self, slot->b.template subtile<out_columns, block_k>(first, 0),
-                           args.b.at(work.expert, row_of_b(args, work, first), k * block_k).out_of_bounds_fill(), slot);
-            }
+        for (int first = 0; first < block_n; first += out_columns) {
+            load_async(self, slot->b.template subtile<out_columns, block_k>(first, 0),
+                       args.b.at(work.expert, row_of_b(args, work, first), k * block_k).out_of_bounds_fill(), slot);
         }
     }
     // The row of an expert's matrix for column `first` of a tile. With a GLU epilogue the second half of the columns is
@@ -205,37 +174,26 @@ struct moe_gemm_hopper {
     }
 
     template <class Block>
-    IMBREX_KERNEL static void fill_stages(warp& self, const Block& block, const arguments& args,
-                                          shared_memory& shared) {
+    IMBREX_KERNEL static void gather(warp& self, const Block& block, const arguments& args, shared_memory& shared) {
         auto filling = shared.ring.producer(self);
-        auto& packed = shared.packed[self.index()];
         int landing = 0;  // stages that this warp has not published
-        unsigned number = 0;
-        unsigned published = 0;
         const auto publish = [&] {
-            if constexpr (dequantises) {
-                dequantise_into(self, filling.unpublished().b, packed[published % (ahead + 1)]);
-            }
             fence_async(self);
             filling.publish_next();
-            ++published;
             --landing;
         };
         for (work_list work = tiles_of(block, args); work.more(); work.advance()) {
             const auto rows = token_rows(self, args, work);
-            for (int k = 0; k < args.steps; ++k, ++number) {
+            for (int k = 0; k < args.steps; ++k) {
                 auto slot = filling.acquire_to_write();
-                if (tma_bytes > 0 && self.index() == 0) {
+                if (self.index() == 0) {
                     slot.barrier().expect(self, tma_bytes);
                     load_by_tma(self, args, work, k, slot);
                 }
-                if constexpr (gathers) {
-                    const int own = self.index() * gathered_rows;
-                    copy_async(
-                        self, slot->a[own / warpgroup_m].template subtile<gathered_rows, block_k>(own % warpgroup_m, 0),
-                        rows, k * block_k);
-                }
-                if constexpr (dequantises) copy_packed(self, args, work, k, packed[number % (ahead + 1)]);
+                const int own = self.index() * gathered_rows;
+                copy_async(self,
+                           slot->a[own / warpgroup_m].template subtile<gathered_rows, block_k>(own % warpgroup_m, 0),
+                           rows, k * block_k);
                 commit_copies(self);
                 if (++landing <= ahead) continue;
                 wait_copies<ahead>(self);
@@ -247,41 +205,14 @@ struct moe_gemm_hopper {
     }
 
     // The rows of A that this warp gathers for a tile.
-    IMBREX_KERNEL static auto token_rows(warp& self, const arguments& args, const work_list& work) {
-        if constexpr (gathers) {
-            const int first = work.row * block_m + self.index() * gathered_rows;
-            const auto row_pointer = [&](int row) {
-                const int token = read_element(args.routing.token_of_row, first + row);
-                return token == moe_routing::no_token ? nullptr : args.a_view.at(0, token, 0).pointer;
-            };
-            return cp_async_gather_iterator<element, gathered_rows, block_k>(self, row_pointer, args.a_view.columns());
-        } else {
-            return 0;
-        }
-    }
-
-    // The 64 packed rows of this warp. Each subtile is a group of its own, so that its scales come with it.
-    using alone = detail::subtile_index<0, 1>;
-    template <class Packed>
-    IMBREX_KERNEL static void copy_packed(warp& self, const arguments& args, const work_list& work, int k, Packed& to) {
-        const int rows = args.out_view.columns() * (is_glu ? 2 : 1);  // of an expert
-        const int block = (work.expert * rows + row_of_b(args, work, self.index() * packed_rows)) / packed_rows;
-        const int column = k * block_k;
-        Weights::copy_subtile(self, to, args.b.at(block, column / Weights::block_k), column % Weights::block_k,
-                              alone{});
-    }
-    template <class Packed>
-    IMBREX_KERNEL static void dequantise_into(warp& self, b_tile& to, const Packed& from) {
-        self.sync();
-        typename Weights::weight_fragment held;
-        Weights::load_fragment(self, held, from, alone{});
-        static_for<packed_rows / 16>([&](auto part) {
-            Weights::template dequantise_rows_into<16 * part>(self, held, [&](auto first, const auto& tile) {
-                constexpr int columns = std::remove_cvref_t<decltype(tile)>::columns;
-                const int row = self.index() * packed_rows + 16 * part;
-                store(self, to.template subtile<16, columns>(row, first), tile);
-            });
-        });
+    using gathered = cp_async_gather_iterator<element, gathered_rows, block_k>;
+    IMBREX_KERNEL static gathered token_rows(warp& self, const arguments& args, const work_list& work) {
+        const int first = work.row * block_m + self.index() * gathered_rows;
+        const auto row_pointer = [&](int row) {
+            const int token = read_element(args.routing.token_of_row, first + row);
+            return token == moe_routing::no_token ? nullptr : args.a_view.at(0, token, 0).pointer;
+        };
+        return gathered(self, row_pointer, args.a_view.columns());
     }
 
     template <class Block>

@@ -32,30 +32,6 @@ struct moe_gemm_problem {
     gemm_operand<Out> out = {};     // [max_rows, n]; rows without a token get values without a meaning
 };
 
-// Weights as they are, for the kernel's parameter `Weights`; the other choice is a format of gemm/quantised_weights.hpp.
-template <class In>
-struct unquantised_experts {
-    using element = In;
-};
-
-namespace detail {
-
-// How the kernel takes B: as a TMA tensor, or as packed weights, which a warp copies in subtiles.
-template <class Weights, class Tensor>
-struct expert_operand {
-    using argument = typename Weights::argument;
-    using packed_tile = typename Weights::weight_tile;
-    using packed_subtile = typename Weights::weight_subtile;
-};
-template <class In, class Tensor>
-struct expert_operand<unquantised_experts<In>, Tensor> {
-    using argument = Tensor;
-    struct packed_tile {};
-    struct packed_subtile {};
-};
-
-}  // namespace detail
-
 // The validated views that the kernel reads and writes. Quantised weights have no view.
 template <class In, class Out, moe_rows Rows, bool IsGlu, bool IsQuantised = false>
 struct moe_gemm_views {
