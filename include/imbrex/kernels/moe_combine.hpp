@@ -10,6 +10,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/element_types.hpp>
 #include <imbrex/core/error.hpp>
+#include <imbrex/core/static_for.hpp>
 #include <imbrex/hw/math.hpp>
 #include <imbrex/hw/world.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
@@ -28,6 +29,8 @@ namespace imbrex {
 
 template <class T, int Columns, row_alignment Known>
 struct moe_combine_kernel : row_tiles_kernel<moe_combine_kernel<T, Columns, Known>> {
+    static constexpr int at_once = 4;  // rows of y whose loads are in flight
+
     struct arguments {
         row_accessor<const T> y;  // sorted rows
         row_accessor<const T> residual;
@@ -41,26 +44,34 @@ struct moe_combine_kernel : row_tiles_kernel<moe_combine_kernel<T, Columns, Know
     IMBREX_KERNEL static void apply(const warp& self, const arguments& args, int token, int column) {
         if (token >= args.all.rows) return;
         const int columns = args.all.columns - column;
+        using row = vector_row_tile<T, 1, Columns>;
         vector_row_tile<float, 1, Columns> sum;
-        vector_row_tile<T, 1, Columns> values;
-        const auto load_row = [&](const T* from) {
+        row before;
+        const auto load_row = [&](row& to, const T* from) {
             load_rows_from<Known>(
-                self, values, [=](int) { return from; }, columns);
+                self, to, [=](int) { return from; }, columns);
         };
-        const bool adds = args.residual.given();
-        load_row(adds ? args.residual.at(token, column) : nullptr);
+        load_row(before, args.residual.given() ? args.residual.at(token, column) : nullptr);
         transform(
-            self, sum, [](float x) { return x; }, values);
-        for (int i = 0; i < args.top_k; ++i) {
-            const std::int64_t choice = std::int64_t{token} * args.top_k + i;
-            load_row(args.y.at(get(self, args.row_of_choice + choice), column));
-            const float weight = get(self, args.weight_of_choice + choice);
-            transform(
-                self, sum, [=](float total, float x) { return hw::fma(weight, x, total); }, sum, values);
+            self, sum, [](float x) { return x; }, before);
+        const std::int64_t choices = std::int64_t{token} * args.top_k;
+        for (int first = 0; first < args.top_k; first += at_once) {
+            const int* const rows = args.row_of_choice + choices + first;
+            const int left = args.top_k - first;
+            row values[at_once];
+            static_for<at_once>(
+                [&](auto i) { load_row(values[i], i < left ? args.y.at(get(self, rows + i), column) : nullptr); });
+            static_for<at_once>([&](auto i) {
+                if (i >= left) return;
+                const float weight = get(self, args.weight_of_choice + choices + first + i);
+                transform(
+                    self, sum, [=](float total, float x) { return hw::fma(weight, x, total); }, sum, values[i]);
+            });
         }
+        row done;
         transform(
-            self, values, [](float x) { return x; }, sum);
-        store_rows_to<Known>(self, row_pointers<T>{args.out, token, args.all.rows, column}, values, columns);
+            self, done, [](float x) { return x; }, sum);
+        store_rows_to<Known>(self, row_pointers<T>{args.out, token, args.all.rows, column}, done, columns);
     }
 };
 
