@@ -1,4 +1,4 @@
-// Mixtures of experts of the GPU model in the host world: scaled-down shapes of known models in every format of weights and
+// Mixtures of experts of the GPU model in the host world, and on a GPU if there is one: scaled-down shapes of known models in every format of weights and
 // with every kernel, against the reference with weights rounded in the same way.
 #include <cstddef>
 #include <cstring>
@@ -9,6 +9,7 @@
 #include "engine/loading/expert_weights.hpp"
 #include "engine/loading/random_model.hpp"
 #include "engine/model/cuda_kernels_on_host.hpp"
+#include "engine/model/on_cuda.hpp"
 #include "engine/model/random_weights.hpp"
 #include "engine/model/rounded_weights.hpp"
 #include "engine/model/runner_logits.hpp"
@@ -46,21 +47,25 @@ std::vector<int> some_tokens(int count) {
     return all;
 }
 
+rows logits_of(runner& with, const model_files& files, const std::vector<int>& tokens, const std::vector<int>& chunks) {
+    return logits_of_chunks(with, sequence_in(tokens, {5, 0, 3, 7, 1, 2}), chunks, files.config.vocab_size);
+}
 rows logits_of(const model_files& files, const std::vector<int>& tokens, const std::vector<int>& chunks,
                weight_format format) {
     const auto with = make_cuda_kernels_runner_on_host(
         files, {.weights = format, .num_kv_blocks = 8, .max_num_batched_tokens = 128, .max_num_seqs = 4});
-    return logits_of_chunks(*with, sequence_in(tokens, {5, 0, 3, 7, 1, 2}), chunks, files.config.vocab_size);
+    return logits_of(*with, files, tokens, chunks);
 }
 
 // GEMV with tiles of 8 and 16 rows; grouped GEMM with 64 and 128.
 const std::vector<std::vector<int>> chunks_by_kernel{{3, 10, 1}, {70, 17, 1}};
+constexpr const char* kinds[]{"bf16", "q4_0", "q8_0", "q5_0", "mxfp4"};
 
 }  // namespace
 
 TEST_CASE("Experts of the GPU model: every kernel, in the types of files") {
     for (const char* name : {"gpt-oss-20b", "qwen3-30b-a3b"}) {
-        for (const char* kind : {"bf16", "q4_0", "q8_0", "q5_0", "mxfp4"}) {
+        for (const char* kind : kinds) {
             CAPTURE(std::string(name));
             CAPTURE(std::string(kind));
             const model_files files = random_model(scaled_down(name), 1, {}, kind);
@@ -69,6 +74,23 @@ TEST_CASE("Experts of the GPU model: every kernel, in the types of files") {
                 const rows expected = at_ends(reference_logits(files.config, files.weights, tokens), chunks);
                 CHECK(largest_distance(logits_of(files, tokens, chunks, weight_format::as_in_file), expected) <
                       bf16_rounding);
+            }
+        }
+    }
+}
+
+TEST_CASE("On a GPU: experts, every kernel and format, and replayed decode steps") {
+    if (!cuda_is_available()) return;
+    for (const char* name : {"gpt-oss-20b", "qwen3-30b-a3b"}) {
+        for (const char* kind : kinds) {
+            CAPTURE(std::string(name));
+            CAPTURE(std::string(kind));
+            const model_files files = random_model(scaled_down(name), 1, {}, kind);
+            const auto with = runner_on_cuda(files);
+            for (const std::vector<int>& chunks : {std::vector<int>{3, 10, 1, 1, 1, 1, 1}, {70, 17, 1}}) {
+                const std::vector<int> tokens = some_tokens(88);
+                const rows expected = at_ends(reference_logits(files.config, files.weights, tokens), chunks);
+                CHECK(largest_distance(logits_of(*with, files, tokens, chunks), expected) < cuda_rounding);
             }
         }
     }

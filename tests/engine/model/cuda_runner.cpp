@@ -119,7 +119,7 @@ TEST_CASE("On a GPU: chunked prefill of a long prompt, then decode") {
 
 TEST_CASE("On a GPU: sequences join and leave the decode batch") {
     if (!cuda_is_available()) return;
-    for (const variant& which : variants()) {
+    for (const variant& which : all_variants()) {
         for (const int head_dim : {16, 64, 128}) {
             CAPTURE(std::string(which.name));
             CAPTURE(head_dim);
@@ -199,7 +199,6 @@ TEST_CASE("On a GPU: as close to transformers as transformers in bf16") {
     for (const auto& folder : transformers_folders()) {
         CAPTURE(folder.string());
         const transformers_model model(folder);
-        if (model.files.config.experts.given()) continue;  // on a CPU only
         const int vocabulary = model.files.config.vocab_size, count = static_cast<int>(model.tokens.size());
         const auto sequence = sequence_in(model.tokens, blocks_from(0, (count + 15) / 16));
         const auto with = runner_on_cuda(model.files);
