@@ -1,13 +1,12 @@
 #include "engine/model/cpu_experts.hpp"
 
+#include <imbrex/hw/host/thread_pool.hpp>
 #include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/moe_combine.hpp>
 #include <imbrex/kernels/moe_router.hpp>
 
 #include <algorithm>
 #include <optional>
-
-#include "engine/model/row_update.hpp"
 
 namespace imbrex::engine {
 
@@ -141,8 +140,14 @@ void cpu_expert_mlp::apply_one_by_one(std::span<const chosen_expert> chosen, con
 }
 
 void cpu_expert_mlp::activate(float* gate, const float* up, int rows) {
+    // A token's rows are few and long: pieces of them keep all cores busy.
+    constexpr std::int64_t piece = 256;
+    const std::int64_t all = rows * intermediate_;
     const auto by = [&](const auto& function) {
-        update_rows<float>(where_, gate, up, rows, intermediate_, function, stream_);
+        hw::thread_pool::shared().for_each(static_cast<int>((all + piece - 1) / piece), 0, [&](int number) {
+            const std::int64_t first = number * piece, last = std::min(all, first + piece);
+            for (std::int64_t i = first; i < last; ++i) gate[i] = function(gate[i], up[i]);
+        });
     };
     if (config_.swiglu_limit > 0)
         return by(activation::clamped_swiglu{.limit = static_cast<float>(config_.swiglu_limit)});

@@ -146,16 +146,16 @@ const block_weight_rows* cpu_matrix::blocks() const {
 
 void cpu_matrix::matmul(world where, const float* x, int count, float* out, const float* bias, void* stream) const {
     std::optional<quantised_rows> quantised[2];  // x in the orders of chunks
+    std::vector<block_gemm_problem> problems[2];
     std::int64_t first = 0;
     for (const part& one : parts_) {
         const float* own_bias = bias != nullptr ? bias + first : nullptr;
         if (const auto* blocks = std::get_if<block_weight_rows>(&one.view)) {
             const chunk_order order = order_of_chunks(blocks->type);
-            auto& own_x = quantised[order == chunk_order::halves];
-            if (!own_x) own_x.emplace(x, count, blocks->columns, order);
-            const block_gemm_problem problem{
-                .weights = *blocks, .rows = count, .bias = own_bias, .out = out + first, .out_stride = rows_};
-            block_gemm({&problem, 1}, *own_x);
+            const bool is_halves = order == chunk_order::halves;
+            if (!quantised[is_halves]) quantised[is_halves].emplace(x, count, blocks->columns, order);
+            problems[is_halves].push_back(
+                {.weights = *blocks, .rows = count, .bias = own_bias, .out = out + first, .out_stride = rows_});
         } else {
             std::visit(
                 [&]<class Weights>(const Weights& weights) {
@@ -172,6 +172,9 @@ void cpu_matrix::matmul(world where, const float* x, int count, float* out, cons
                 one.view);
         }
         first += rows_of(one.view);
+    }
+    for (const int order : {0, 1}) {
+        if (quantised[order]) block_gemm(problems[order], *quantised[order]);
     }
 }
 
