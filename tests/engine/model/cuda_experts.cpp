@@ -19,7 +19,7 @@ namespace imbrex::engine::test {
 
 namespace {
 
-constexpr double bf16_rounding = 0.05;  // of logits, by distance()
+constexpr double bf16_rounding = 0.07;  // of logits, by distance(); clamping makes it larger than in other models
 
 // All experts are chosen, so that rounding cannot choose another one.
 model_config scaled_down(const char* name) {
