@@ -1,5 +1,5 @@
 // Attention of the model on a CPU. The kernels take most of the compile time of a CPU runner, so they have files of
-// their own, one for each type of the KV cache.
+// their own, by the type of the KV cache.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>

@@ -1,7 +1,0 @@
-#include "engine/model/cpu_attention_kernels.hpp"
-
-namespace imbrex::engine {
-
-template void cpu_paged_attention_in<e4m3>(world, const paged_attention<float>&, float, void*);
-
-}  // namespace imbrex::engine
