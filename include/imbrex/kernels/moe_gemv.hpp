@@ -84,8 +84,8 @@ class moe_gemv {
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
     // After the router nothing of the next launch's weights is known either, so that it may start at once.
     static constexpr gemv_shape shape{.warps = Warps, .pdl_launch_at_once = Rows == moe_rows::gathered};
-    template <int TileRows, gemv_shape Shape = shape>
-    using kernel = gemv_kernel<Weights, Out, Epilogue, TileRows, Shape, unnormalised_input, expert_rows<Rows>>;
+    template <int TileRows>
+    using kernel = gemv_kernel<Weights, Out, Epilogue, TileRows, shape, unnormalised_input, expert_rows<Rows>>;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.
@@ -125,7 +125,7 @@ class moe_gemv {
                 {p.routing, rows / Kernel::block_n}};
     }
 
-    // With a shape that the caller chose; problems are those of `launch`, which has checked them.
+  private:
     template <class Kernel, class Memory>
     static void launch_kernel(world where, const problem& p, const Memory& weights, const Epilogue& epilogue,
                               void* stream) {
@@ -136,11 +136,11 @@ class moe_gemv {
         imbrex::launch<Kernel>(where, {static_cast<int>(blocks)}, arguments, stream);
     }
 
-  private:
     // With many tiles, twice as many blocks of half the warps: a block that ends leaves less of an SM idle. (Measured.)
     static constexpr gemv_shape halves{
         .warps = 4, .min_blocks_per_sm = 4, .pdl_launch_at_once = Rows == moe_rows::gathered};
     static constexpr int waves_for_halves = is_glu ? 4 : 2;
+    using kernel_of_halves = gemv_kernel<Weights, Out, Epilogue, 8, halves, unnormalised_input, expert_rows<Rows>>;
     using views = moe_gemm_views<element, Out, Rows, is_glu, true>;
 
     template <int TileRows, class Memory>
@@ -151,7 +151,7 @@ class moe_gemv {
             using large = kernel<TileRows>;
             const std::int64_t blocks = std::int64_t{p.routing.sizes.max_tiles()} * large::tiles_of(p.n);
             if (blocks >= std::int64_t{waves_for_halves} * large::min_blocks_per_sm * imbrex::num_sms(where))
-                return launch_kernel<kernel<TileRows, halves>>(where, p, weights, epilogue, stream);
+                return launch_kernel<kernel_of_halves>(where, p, weights, epilogue, stream);
         }
         launch_kernel<kernel<TileRows>>(where, p, weights, epilogue, stream);
     }
