@@ -195,7 +195,8 @@ TEST_CASE("With a workspace packed weights are rounded, for many rows if it is l
             return out;
         };
         const auto error = [&](const std::vector<float>& out, int count) {
-            return worst_error(out, x, count, 256, [&](auto of, std::int64_t row) { return one.at(of, row); });
+            const std::vector<bf16> inputs(x.begin(), x.begin() + std::ptrdiff_t{count} * 288);
+            return worst_error(out, inputs, count, 256, [&](auto of, std::int64_t row) { return one.at(of, row); });
         };
         // int8 and int4 are rounded to bf16 with their scales; e4m3 is exact in bf16, and its scales stay separate.
         const bool rounded = format != weight_format::e4m3;
