@@ -1,10 +1,11 @@
 // architectures: 90a
-// The mixture-of-experts kernels: both sources of rows, bf16, e4m3 and packed weights, tiles of 8, 64 and 128 rows.
+// The mixture-of-experts kernels: norm and router, both sources of rows, bf16, e4m3 and packed weights, tiles of 8, 64 and 128 rows.
 #include <imbrex/imbrex.hpp>
 #include <imbrex/kernels/moe_combine.hpp>
 #include <imbrex/kernels/moe_gemm.hpp>
 #include <imbrex/kernels/moe_gemm_quantised.hpp>
 #include <imbrex/kernels/moe_gemv.hpp>
+#include <imbrex/kernels/moe_norm_router.hpp>
 #include <imbrex/kernels/moe_router.hpp>
 
 using namespace imbrex;
@@ -22,6 +23,7 @@ constexpr moe_rows gathered = moe_rows::gathered, sorted = moe_rows::sorted;
 void launch_moe_kernels() {
     launch_moe<moe_router<float>::kernel<256, row_alignment::aligned>>();
     launch_moe<moe_router<bf16, moe_scoring::sigmoid_with_bias>::kernel<512, row_alignment::aligned>>();
+    launch_moe<moe_norm_router<bf16>::kernel<6>>();
     launch_moe<sort_choices_kernel>();
     launch_moe<moe_combine<bf16>::kernel<256, row_alignment::aligned>>();
     launch_moe<moe_gemm<bf16, bf16, gathered, clamped>::kernel<128>>();

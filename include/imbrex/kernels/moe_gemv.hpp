@@ -147,7 +147,7 @@ class moe_gemv {
     static void launch_tiles(world where, const problem& p, const Memory& weights, const Epilogue& epilogue,
                              void* stream) {
         constexpr bool have_steps = halves.warps * kernel<8>::subtiles * packed_columns % Weights::block_k == 0;
-        if constexpr (TileRows == 8 && have_steps) {
+        if constexpr (TileRows == 8 && have_steps && Warps > halves.warps) {
             using large = kernel<TileRows>;
             const std::int64_t blocks = std::int64_t{p.routing.sizes.max_tiles()} * large::tiles_of(p.n);
             if (blocks >= std::int64_t{waves_for_halves} * large::min_blocks_per_sm * imbrex::num_sms(where))

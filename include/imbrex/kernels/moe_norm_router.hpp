@@ -12,8 +12,8 @@
 //                                                   .routing = routing}, {}, stream);
 //
 // The product reads the normalised rows rounded to T, as a GEMM would, and sums in float. Rows have a multiple of 8
-// columns, up to 4096, and start at multiples of 16 bytes; there are up to 256 experts. A launch allocates nothing and does not synchronise. Invalid
-// arguments throw imbrex::error before launch.
+// columns, up to 4096, and start at multiples of 16 bytes; there are up to 256 experts. A launch allocates nothing and does
+// not synchronise. Invalid arguments throw imbrex::error before launch.
 //
 // Trap (PDL): the first rows of the router are read before the previous kernels in the stream have finished, so none of
 // them may write the router.

@@ -33,7 +33,7 @@ IMBREX_KERNEL float times_byte(float factor, std::uint32_t word, int number) {
     return times_integer<Offset>(factor, word >> (8 * number) & 0xffU);
 }
 // The same in fewer instructions and with more registers: the product of the factor and 2^15 is kept for all groups.
-IMBREX_KERNEL float times_byte_of_few(float factor, std::uint32_t word, int number) {
+IMBREX_KERNEL float times_byte_by_fma(float factor, std::uint32_t word, int number) {
     const std::uint32_t raised = hw::permute_bytes(word, 0x47000000U, 0x7504U | static_cast<unsigned>(number) << 4);
     return hw::fma(bits_as<float>(raised), factor, factor * -32768.0f);
 }
@@ -54,10 +54,10 @@ struct k_scales_with_minimums {
         return {scale0 | std::uint32_t{scale1} << 8 | std::uint32_t{minimum0} << 16 | std::uint32_t{minimum1} << 24};
     }
     static IMBREX_KERNEL float scale(row of, super_row in, int number) {
-        return detail::times_byte_of_few(convert<float>(in.scale), of.bits, number);
+        return detail::times_byte_by_fma(convert<float>(in.scale), of.bits, number);
     }
     static IMBREX_KERNEL float minimum(row of, super_row in, int number) {
-        return detail::times_byte_of_few(convert<float>(in.minimum), of.bits, 2 + number);
+        return detail::times_byte_by_fma(convert<float>(in.minimum), of.bits, 2 + number);
     }
 };
 

@@ -122,9 +122,10 @@ struct moe_gemm_dequantising {
                 feed(self, block, args, shared);
             }
         };
-        block.roles(single_warps < producer_warps, gathers ? 56 : 40 > ("producer", producer),
-                    consumers < consumer_warpgroups,
-                    gathers ? 224 : 232 > ([&](warpgroup& self) { consume(self, block, args, shared); }));
+        const auto consumer = [&](warpgroup& self) { consume(self, block, args, shared); };
+        constexpr int producer_registers = gathers ? 56 : 40, consumer_registers = gathers ? 224 : 232;
+        block.roles(single_warps<producer_warps, producer_registers>("producer", producer),
+                    consumers<consumer_warpgroups, consumer_registers>(consumer));
     }
 
   private:
