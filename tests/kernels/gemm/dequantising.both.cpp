@@ -26,26 +26,8 @@ constexpr gemm_dequantising_shape alone{}, by_two{.cluster_size = 2};
 
 template <class Weights, class Out, int Rows, gemm_dequantising_shape Shape = alone>
 void check_product(int m, int n, int k, double tolerance) {
-    constexpr bool scale_rows = Weights::group == 0;
-    using tested_epilogue = std::conditional_t<scale_rows, epilogue::scale_columns, epilogue::identity>;
-    using kernel = gemm_dequantising<Weights, Out, tested_epilogue, Rows, Shape>;
-    for (const world where : worlds()) {
-        CAPTURE(name_of(where));
-        CAPTURE(m);
-        CAPTURE(n);
-        CAPTURE(k);
-        launch_of<Weights, kernel, Out> one(where, m, n, k);
-        buffer<float> row_scales(where, n);
-        fill_random(row_scales.values, 3, 0.01f, 0.02f);
-        tested_epilogue last{};
-        if constexpr (scale_rows) last.factors = {row_scales.upload(), n};
-        run<kernel>(where, {kernel::blocks_of(m, n)}, one.arguments(last), 2);
-        one.out.download();
-        const double worst = worst_error(one.a.values, one.weights, one.out.values, m, [&](int column) {
-            return scale_rows ? static_cast<double>(row_scales.values[column]) : 1.0;
-        });
-        CHECK(worst <= tolerance);
-    }
+    using kernel = gemm_dequantising<Weights, Out, tested_epilogue<Weights>, Rows, Shape>;
+    check_quantised_product<Weights, kernel, Out>({kernel::blocks_of(m, n)}, 2, m, n, k, tolerance);
 }
 
 template <int Rows, gemm_dequantising_shape Shape>

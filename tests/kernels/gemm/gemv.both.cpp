@@ -20,26 +20,8 @@ namespace {
 
 template <class Weights, class Out, int Rows, gemv_shape Shape = gemv_shape{}>
 void check_product(int m, int n, int k, double tolerance) {
-    constexpr bool scale_rows = Weights::group == 0;
-    using tested_epilogue = std::conditional_t<scale_rows, epilogue::scale_columns, epilogue::identity>;
-    using kernel = gemv_kernel<Weights, Out, tested_epilogue, Rows, Shape>;
-    for (const world where : worlds()) {
-        CAPTURE(name_of(where));
-        CAPTURE(m);
-        CAPTURE(n);
-        CAPTURE(k);
-        launch_of<Weights, kernel, Out> one(where, m, n, k);
-        buffer<float> row_scales(where, n);
-        fill_random(row_scales.values, 3, 0.01f, 0.02f);
-        tested_epilogue last{};
-        if constexpr (scale_rows) last.factors = {row_scales.upload(), n};
-        run<kernel>(where, {kernel::blocks_of(n, 4)}, one.arguments(last), 4);
-        one.out.download();
-        const double worst = worst_error(one.a.values, one.weights, one.out.values, m, [&](int column) {
-            return scale_rows ? static_cast<double>(row_scales.values[column]) : 1.0;
-        });
-        CHECK(worst <= tolerance);
-    }
+    using kernel = gemv_kernel<Weights, Out, tested_epilogue<Weights>, Rows, Shape>;
+    check_quantised_product<Weights, kernel, Out>({kernel::blocks_of(n, 4)}, 4, m, n, k, tolerance);
 }
 
 constexpr double exact = 1e-6, rounded_to_bf16 = 5e-3;

@@ -1,7 +1,8 @@
-// Random quantised weights, their dequantised values, and the error of a product with them.
+// Random quantised weights, their dequantised values, and the comparison of a product with them.
 #pragma once
 
 #include <imbrex/core/element_types.hpp>
+#include <imbrex/kernels/gemm/epilogue.hpp>
 #include <imbrex/kernels/gemm/pack_weights.hpp>
 #include <imbrex/kernels/gemm/problem.hpp>
 
@@ -117,6 +118,33 @@ double worst_error(const std::vector<In>& a, const random_weights<Weights>& weig
         }
     }
     return worst;
+}
+
+// The epilogue with which a product is tested: weights that have a scale per row need one that applies it.
+template <class Weights>
+using tested_epilogue = std::conditional_t<Weights::group == 0, epilogue::scale_columns, epilogue::identity>;
+
+// Compares a kernel whose epilogue is tested_epilogue<Weights> with float64 in every world.
+template <class Weights, class Kernel, class Out>
+void check_quantised_product(grid_dim grid, int schedules, int m, int n, int k, double tolerance) {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        CAPTURE(m);
+        CAPTURE(n);
+        CAPTURE(k);
+        launch_of<Weights, Kernel, Out> one(where, m, n, k);
+        buffer<float> row_scales(where, n);
+        fill_random(row_scales.values, 3, 0.01f, 0.02f);
+        constexpr bool scale_rows = Weights::group == 0;
+        tested_epilogue<Weights> last{};
+        if constexpr (scale_rows) last.factors = {row_scales.upload(), n};
+        run<Kernel>(where, grid, one.arguments(last), schedules);
+        one.out.download();
+        const double worst = worst_error(one.a.values, one.weights, one.out.values, m, [&](int column) {
+            return scale_rows ? static_cast<double>(row_scales.values[column]) : 1.0;
+        });
+        CHECK(worst <= tolerance);
+    }
 }
 
 }  // namespace imbrex_test
