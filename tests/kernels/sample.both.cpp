@@ -62,6 +62,44 @@ TEST_CASE("bias and penalties are applied before the filters") {
     check_sampled<bf16>(2100, 3);
 }
 
+TEST_CASE("token masks: only allowed tokens, and thresholds and logprobs over these alone") {
+    const auto check_masked = []<class T>(T, int vocabulary, int adjustment_step, int num_top_logprobs) {
+        for (const world where : worlds()) {
+            CAPTURE(name_of(where));
+            CAPTURE(vocabulary);
+            sample_trial<T> trial(where, vocabulary, many_options(), 3, 0, 0, num_top_logprobs);
+            if (adjustment_step > 0) trial.adjust_tokens(where, adjustment_step);
+            trial.mask_tokens(where, 4, [=](int mask, int token) {
+                if (mask == 0) return token % 7 == 3;
+                if (mask == 1) return token == vocabulary - 1;
+                return mask == 2 ? token % 64 > 30 : token * 2654435761u >> 29 != 0;
+            });
+            trial.launch();
+            trial.check();
+            for (int row = 0; row < trial.shape.rows(); ++row) {
+                const int token = trial.tokens.values[row];
+                CHECK((trial.is_allowed(row, token) || (token == 0 && trial.logprobs.values[row] == -infinity)));
+            }
+        }
+    };
+    for (const int vocabulary : {1, 31, 33, 1000, 2100}) check_masked(0.0f, vocabulary, 0, 0);
+    check_masked(0.0f, 4001, 20, 20);
+    check_masked(bf16{}, 1032, 3, 5);
+}
+
+TEST_CASE("a token mask that allows no token") {
+    for (const world where : worlds()) {
+        sample_trial<float> trial(where, 70, {{}, {.temperature = 0}, {}, {.top_k = 5}, {.top_p = 0.5f}}, 3, 0, 0, 2);
+        trial.mask_tokens(where, 1, [](int, int) { return false; });
+        trial.launch();
+        trial.check();
+        CHECK(trial.tokens.values[0] == 0);
+        CHECK(trial.logprobs.values[0] == -infinity);
+        CHECK(trial.top_logprobs_tokens.values[0] == -1);
+        CHECK(trial.logprobs.values[2] > -infinity);  // the row without a mask
+    }
+}
+
 TEST_CASE("strided rows, logprobs and top_logprobs") {
     check_sampled<float>(1000, 0, 8, 4, 20);
     check_sampled<bf16>(1001, 9, 3, 1, 5);
@@ -245,6 +283,8 @@ TEST_CASE("sampling rejects invalid problems") {
         CHECK(refused([](auto& p) { p.num_top_logprobs = 21; }) == "num_top_logprobs: 21; must be from 0 to 20");
         CHECK(refused([](auto& p) { p.top_logprobs = nullptr; }) ==
               "top_logprobs_tokens, top_logprobs: null; 2 x 2 of each are needed");
+        CHECK(refused([](auto& p) { p.token_mask_rows = p.adjustment_offsets; }) ==
+              "token_masks, token_mask_rows: one of them is null; both or neither must be given");
         CHECK(refused([](auto& p) { p.adjustments = nullptr; }) ==
               "adjustments, adjustment_offsets: one of them is null; both or neither must be given");
     }
@@ -256,6 +296,17 @@ TEST_CASE("sampling rejects invalid options and adjustments in the host world") 
         sample_trial<float> there(world::host, 64, {{}, one});
         return error_message_of([&] { sample_tokens<float>::launch(world::host, there.upload()); });
     };
+    const auto refused_mask = [](int row) {
+        sample_trial<float> trial(world::host, 64, {{}, {}});
+        trial.mask_tokens(world::host, 2, [](int, int) { return true; });
+        sample_problem<float> p = trial.upload();
+        const int rows[] = {-1, row};
+        p.token_mask_rows = rows;
+        return error_message_of([&] { sample_tokens<float>::launch(world::host, p); });
+    };
+    CHECK(refused_mask(2) == "token_mask_rows[1]: 2; must be -1 (no mask) or below num_token_masks, 2");
+    CHECK(refused_mask(-2) == "token_mask_rows[1]: -2; must be -1 (no mask) or below num_token_masks, 2");
+    CHECK(refused_mask(1) == "no error");
     CHECK(refused({.temperature = -1}) == "options[1].temperature: -1; must be 0 (greedy) or a positive number");
     CHECK(refused({.temperature = not_a_number}).starts_with("options[1].temperature: "));
     CHECK(refused({.top_k = -2}) == "options[1].top_k: -2; must be 0 (all tokens) or more");

@@ -1,6 +1,6 @@
-// Fused token sampling: one kernel launch turns rows of logits into token ids. It applies logit bias, the repetition
-// penalty, frequency and presence penalties, temperature, top-k, top-p (nucleus) and min-p, draws by Gumbel-max, and
-// optionally returns logprobs.
+// Fused token sampling: one kernel launch turns rows of logits into token ids. It applies token masks (constrained
+// decoding), logit bias, the repetition penalty, frequency and presence penalties, temperature, top-k, top-p (nucleus)
+// and min-p, draws by Gumbel-max, and optionally returns logprobs.
 //
 //     sample_tokens<float>::launch(world::device, {.logits = as_rows<const float>(logits, rows, vocabulary),
 //                                                  .options = options,            // one sample_options per row
@@ -8,6 +8,7 @@
 //
 // Steps for each row, in this order:
 //
+//   token mask            makes the logits of all tokens but the allowed ones -infinity
 //   bias                  added to the logits of selected tokens
 //   repetition penalty    for tokens in the prompt or generated: divides positive logits, multiplies others
 //   frequency penalty     subtracted once for each time the token was generated
@@ -19,16 +20,17 @@
 //   draw                  Gumbel-max over the tokens kept; depends on the seed and the position only
 //
 // Where a threshold cuts through equal logits, the lowest token ids are kept. logprobs are the log-softmax of the input
-// logits, before bias, penalties and temperature. vLLM and llama.cpp report the same by default.
+// logits, before bias, penalties and temperature, as vLLM and llama.cpp report by default. With a token mask it is the
+// log-softmax over the allowed tokens: the others have -infinity and are not among the top logprobs.
 //
 // The draw hashes (seed, position, token) into one random number per token. The batch, the other options and the number
 // of warps or blocks do not change it. Probabilities are rounded to 2^-40 of the most likely token's and summed exactly
 // as integers.
 //
 // NaN counts as -infinity, +infinity as the largest float. A token with -infinity is never drawn; if there is no other
-// token, the result is 0. Logits are float, bf16 or fp16. Rows with a multiple of 8 columns that start at 16-byte
-// boundaries use vectorised loads. On Hopper, a cluster of blocks shares each row when there are few long rows
-// (docs/sampling.md).
+// token, as with a mask that allows none, the result is 0 and its logprob -infinity. Logits are float, bf16 or fp16. Rows
+// with a multiple of 8 columns that start at 16-byte boundaries use vectorised loads. On Hopper, a cluster of blocks shares
+// each row when there are few long rows (docs/sampling.md).
 //
 // All arrays are in the memory of the kernel's world. A launch allocates nothing and does not synchronise. Invalid
 // arguments throw `imbrex::error` before launch. Options are checked where the host can read them; on the device,
@@ -60,10 +62,15 @@ struct sample_problem {
     // adjustments[adjustment_offsets[i + 1]] (CSR), in ascending token order, no token twice. Null if no row has any.
     const logit_adjustment* adjustments = nullptr;
     const int* adjustment_offsets = nullptr;  // rows + 1
-    int* tokens = nullptr;                    // one per row
-    float* logprobs = nullptr;                // of those tokens; optional
-    int num_top_logprobs = 0;                 // number of most likely tokens to return, most likely first
-    int* top_logprobs_tokens = nullptr;       // [rows, num_top_logprobs]; padded with -1
+    // Token masks of ceil(vocabulary / 32) words each: bit t % 32 of word t / 32 is set if token t may be drawn. Row i has
+    // mask token_mask_rows[i], or none if that is -1; rows may share one. Null if no row has any.
+    const std::uint32_t* token_masks = nullptr;
+    const int* token_mask_rows = nullptr;  // one per row
+    int num_token_masks = 0;
+    int* tokens = nullptr;               // one per row
+    float* logprobs = nullptr;           // of those tokens; optional
+    int num_top_logprobs = 0;            // number of most likely tokens to return, most likely first
+    int* top_logprobs_tokens = nullptr;  // [rows, num_top_logprobs]; padded with -1
     float* top_logprobs = nullptr;
     sample_threshold* thresholds = nullptr;  // the tokens kept, per row; optional
 
@@ -125,8 +132,14 @@ void require_sample(world where, const sample_problem<T>& p) {
             "top_logprobs_tokens, top_logprobs: null; ", p.rows(), " x ", p.num_top_logprobs, " of each are needed");
     require((p.adjustments == nullptr) == (p.adjustment_offsets == nullptr),
             "adjustments, adjustment_offsets: one of them is null; both or neither must be given");
+    require((p.token_masks == nullptr) == (p.token_mask_rows == nullptr),
+            "token_masks, token_mask_rows: one of them is null; both or neither must be given");
     if (where == world::device) return;
     for (std::int64_t row = 0; row < p.rows(); ++row) require_sample_options(p.options[row], row);
+    for (std::int64_t row = 0; p.token_mask_rows != nullptr && row < p.rows(); ++row) {
+        require(p.token_mask_rows[row] >= -1 && p.token_mask_rows[row] < p.num_token_masks, "token_mask_rows[", row,
+                "]: ", p.token_mask_rows[row], "; must be -1 (no mask) or below num_token_masks, ", p.num_token_masks);
+    }
     if (p.adjustments != nullptr) require_adjustments(p);
 }
 
@@ -165,6 +178,8 @@ class sample_tokens {
                 .options = p.options,
                 .adjustments = p.adjustments,
                 .adjustment_offsets = p.adjustment_offsets,
+                .token_masks = p.token_masks,
+                .token_mask_rows = p.token_mask_rows,
                 .tokens = p.tokens,
                 .logprobs = p.logprobs,
                 .top_logprobs_tokens = p.top_logprobs_tokens,

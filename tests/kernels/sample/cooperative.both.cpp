@@ -92,6 +92,19 @@ TEST_CASE("cooperative sampling equals single-block sampling with bias and penal
     check_vocabulary<bf16, row_alignment::unaligned, 2>(2999, 1, 3);
 }
 
+TEST_CASE("cooperative sampling equals single-block sampling with token masks") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        sample_trial<float> trial(where, where == world::host_checked ? 2056 : 128256, many_options());
+        trial.adjust_tokens(where, 90);
+        trial.mask_tokens(where, 4, [](int mask, int token) {
+            if (mask == 0) return false;
+            return mask == 1 ? token % 1024 == 77 : mask == 2 ? token < 9 : token % 5 != 0;
+        });
+        check_shared<float, row_alignment::aligned, 8>(where, trial);
+    }
+}
+
 TEST_CASE("cooperative sampling equals single-block sampling for ties, NaN and infinities") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));

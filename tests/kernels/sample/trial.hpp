@@ -50,8 +50,28 @@ class sample_trial {
     T& at(int row, int token) { return logits.values[shape.index(row, token)]; }
     std::vector<float> row(int number) {
         std::vector<float> all;
-        for (int i = 0; i < shape.columns; ++i) all.push_back(convert<float>(at(number, i)));
+        for (int i = 0; i < shape.columns; ++i)
+            all.push_back(is_allowed(number, i) ? convert<float>(at(number, i)) : -infinity);
         return all;
+    }
+    // Masks for two of three rows: one for each token set of `allows(mask, token)`. Bits past the vocabulary are set.
+    template <class Allows>
+    void mask_tokens(world where, int masks, Allows&& allows) {
+        const int words = detail::token_mask_words(shape.columns);
+        token_masks_ = std::make_unique<buffer<std::uint32_t>>(where, static_cast<std::size_t>(masks) * words);
+        token_mask_rows_ = std::make_unique<buffer<int>>(where, static_cast<std::size_t>(shape.rows()));
+        for (int i = 0; i < masks * words * 32; ++i) {
+            const int mask = i / (words * 32), token = i % (words * 32);
+            if (token >= shape.columns || allows(mask, token))
+                token_masks_->values[static_cast<std::size_t>(i / 32)] |= 1u << (i % 32);
+        }
+        for (int row = 0; row < shape.rows(); ++row)
+            token_mask_rows_->values[row] = row % 3 == 2 ? -1 : (row / 3 + row % 3) % masks;
+    }
+    bool is_allowed(int row, int token) const {
+        if (token_masks_ == nullptr || token_mask_rows_->values[row] < 0) return true;
+        const int words = detail::token_mask_words(shape.columns);
+        return detail::is_in_mask(token_masks_->values.data() + token_mask_rows_->values[row] * words, token);
     }
     // Adjusts a token about every `step` tokens in each row.
     void adjust_tokens(world where, int step) {
@@ -83,6 +103,11 @@ class sample_trial {
                             .thresholds = thresholds.upload()};
         if (adjustments_ != nullptr)
             p.adjustments = adjustments_->upload(), p.adjustment_offsets = adjustment_offsets.upload();
+        if (token_masks_ != nullptr) {
+            p.token_masks = token_masks_->upload();
+            p.token_mask_rows = token_mask_rows_->upload();
+            p.num_token_masks = static_cast<int>(token_masks_->values.size()) / detail::token_mask_words(shape.columns);
+        }
         return p;
     }
     void launch() {
@@ -170,6 +195,8 @@ class sample_trial {
   private:
     world where_;
     std::unique_ptr<buffer<logit_adjustment>> adjustments_;
+    std::unique_ptr<buffer<std::uint32_t>> token_masks_;
+    std::unique_ptr<buffer<int>> token_mask_rows_;
 };
 
 // Each option alone, and combinations.

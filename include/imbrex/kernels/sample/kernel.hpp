@@ -13,7 +13,6 @@
 
 #include <imbrex/core/architecture.hpp>
 #include <imbrex/core/config.hpp>
-#include <imbrex/core/element_types.hpp>
 #include <imbrex/core/grid_dim.hpp>
 #include <imbrex/core/source.hpp>
 #include <imbrex/hw/math.hpp>
@@ -188,9 +187,9 @@ struct sample_kernel {
             top_logprobs_search search(row, shared.top_logprobs, args.num_top_logprobs);
             const detail::log_softmax log_softmax_of = search.find(self);
             if (self.index() != 0) return;
-            const float score = detail::score_of_logit(convert<float>(*args.logits.at(number, token)));
             if (args.logprobs != nullptr) {
-                hw::put_global(self, args.logprobs + number, log_softmax_of(score), source::current());
+                hw::put_global(self, args.logprobs + number, log_softmax_of(row.unadjusted_score_of(token)),
+                               source::current());
             }
             const detail::top_k_list best = search.all(self);
             for (int i = 0; i < args.num_top_logprobs; ++i) {

@@ -1,5 +1,5 @@
-// A row of logits as one warp traverses it: a contiguous share of the columns, tile by tile, converted to scores. Bias
-// and penalties are applied on every pass: adjusted tokens are few, and no state is kept between passes. The maximum
+// A row of logits as one warp traverses it: a contiguous share of the columns, tile by tile, converted to scores. Tokens
+// that the mask of the row does not have get -infinity as they are read. Bias and penalties are applied on every pass: adjusted tokens are few, and no state is kept between passes. The maximum
 // score of each tile is kept in shared memory: most tiles hold no token that could be drawn and are not read again.
 #pragma once
 
@@ -14,6 +14,8 @@
 #include <imbrex/tile/shared_tile.hpp>
 #include <imbrex/tile/vector_row_tile.hpp>
 
+#include <cstdint>
+
 namespace imbrex {
 
 template <class T>
@@ -22,6 +24,8 @@ struct sample_arguments {
     const sample_options* options;
     const logit_adjustment* adjustments;  // null: none
     const int* adjustment_offsets;
+    const std::uint32_t* token_masks;  // null: none
+    const int* token_mask_rows;
     int* tokens;
     float* logprobs;           // null: not requested
     int* top_logprobs_tokens;  // [rows, num_top_logprobs]
@@ -30,6 +34,11 @@ struct sample_arguments {
     int rows, vocab_size, num_top_logprobs;
 
     IMBREX_FN bool wants_logprobs() const { return logprobs != nullptr || num_top_logprobs > 0; }
+    // The mask of a row; null: every token may be drawn.
+    IMBREX_FN const std::uint32_t* token_mask(int row) const {
+        if (token_masks == nullptr || token_mask_rows[row] < 0) return nullptr;
+        return token_masks + static_cast<std::int64_t>(token_mask_rows[row]) * detail::token_mask_words(vocab_size);
+    }
 };
 
 namespace detail {
@@ -45,7 +54,7 @@ class logits_row {
 
     // Without a share of the columns: for access by tile index.
     IMBREX_KERNEL logits_row(const sample_arguments<T>& args, int row, tile_maxima& maxima)
-        : args_(args), row_(row), options_(args.options[row]), maxima_(maxima) {}
+        : args_(args), row_(row), options_(args.options[row]), mask_(args.token_mask(row)), maxima_(maxima) {}
     IMBREX_KERNEL logits_row(const sample_arguments<T>& args, int row, int warp_number, tile_maxima& maxima)
         : logits_row(args, row, maxima) {
         const int tiles = (args.vocab_size - 1) / tile_columns + 1;
@@ -68,7 +77,11 @@ class logits_row {
                               args_.vocab_size - first);
     }
     IMBREX_KERNEL void to_scores(const warp& self, tile& scores, const logits_tile& logits, int first) const {
-        map_columns(self, scores, score_in_row{args_.vocab_size - first}, logits);
+        if (mask_ == nullptr) {
+            map_columns(self, scores, score_in_row{args_.vocab_size - first}, logits);
+        } else {
+            map_columns(self, scores, masked_score_in_row{args_.vocab_size - first, mask_ + first / 32}, logits);
+        }
     }
     IMBREX_KERNEL void adjust_scores(const warp& self, tile& scores, int first) const {
         if (args_.adjustments == nullptr) return;
@@ -76,9 +89,13 @@ class logits_row {
         apply_adjustments(self, scores, first, adjustment_at(args_.adjustment_offsets[row_], end, first), end);
     }
 
-    // Score of a single token.
+    // Score of a single token, and the same without bias and penalties.
+    IMBREX_KERNEL float unadjusted_score_of(int token) const {
+        if (mask_ != nullptr && !is_in_mask(mask_, token)) return minus_infinity;
+        return score_of_logit(convert<float>(*args_.logits.at(row_, token)));
+    }
     IMBREX_KERNEL float score_of(int token) const {
-        const float score = score_of_logit(convert<float>(*args_.logits.at(row_, token)));
+        const float score = unadjusted_score_of(token);
         if (args_.adjustments == nullptr) return score;
         const int end = args_.adjustment_offsets[row_ + 1],
                   at = adjustment_at(args_.adjustment_offsets[row_], end, token);
@@ -159,6 +176,7 @@ class logits_row {
     const sample_arguments<T>& args_;
     int row_;
     sample_options options_;
+    const std::uint32_t* mask_;  // null: none
     tile_maxima& maxima_;
     int first_ = 0, end_ = 0;  // tokens of this warp
     int first_adjustment_ = 0, last_adjustment_ = 0;

@@ -79,6 +79,23 @@ struct score_in_row {
     }
 };
 
+// Token masks: bit t % 32 of word t / 32 is set if token t may be drawn. A mask begins at a word boundary.
+IMBREX_FN constexpr int token_mask_words(int vocab_size) {
+    return (vocab_size - 1) / 32 + 1;
+}
+IMBREX_FN bool is_in_mask(const std::uint32_t* mask, int token) {
+    return (mask[token / 32] >> (token % 32) & 1u) != 0;
+}
+
+// The same for a tile whose first token is bit 0 of `mask`.
+struct masked_score_in_row {
+    int columns;
+    const std::uint32_t* mask;
+    IMBREX_FN float operator()(int column, float logit) const {
+        return column < columns && is_in_mask(mask, column) ? score_of_logit(logit) : minus_infinity;
+    }
+};
+
 // Applies bias, then the repetition, frequency and presence penalties.
 struct adjusted_score {
     const sample_options& options;
