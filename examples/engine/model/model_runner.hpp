@@ -46,7 +46,7 @@ class model_runner final : public runner {
         now.is_decode = generated == entries;
         // Penalties, bias and logprobs change the sampling arguments between steps; sampling then stays outside the
         // CUDA graph.
-        const bool graph_samples = sampler_.graph_key() != nullptr;
+        const bool graph_samples = sampler_.graph_key().first != nullptr;
         const auto launches = [&] {
             staging_.copy_to_device(stream_.get());
             if (graph_samples) sampler_.copy_to_device(stream_.get());
@@ -95,7 +95,7 @@ class model_runner final : public runner {
     }
 
     // Steps with equal keys have the same launches and the same buffer addresses.
-    using graph_key = std::tuple<int, int, const void*>;  // sequences, max_blocks_per_seq, the sampler's graph key
+    using graph_key = std::tuple<int, int, sampler::graph_key_type>;  // sequences, max_blocks_per_seq, the sampler's
 
     // With more sequences the launch overhead is negligible.
     static constexpr int max_graph_seqs = 64;

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/model/sampling_arrays.hpp"
@@ -52,11 +53,13 @@ class sampler {
         if (rows_ == 0) return;
         const sampling_arrays arrays = sampling_arrays_of(work, vocabulary_);
         const std::size_t options = 0, starts = behind(options, std::span(arrays.options));
-        const std::size_t adjustments = behind(starts, std::span(arrays.adjustment_offsets));
+        const std::size_t mask_rows = behind(starts, std::span(arrays.adjustment_offsets));
+        const std::size_t adjustments = behind(mask_rows, std::span(arrays.token_mask_rows));
         staged_bytes_ = behind(adjustments, std::span(arrays.adjustments));
         if (staged_bytes_ > in_.bytes()) in_ = pinned_staging(where_, 2 * staged_bytes_);
         std::ranges::copy(arrays.options, in_.host_pointer<sample_options>(options));
         std::ranges::copy(arrays.adjustment_offsets, in_.host_pointer<int>(starts));
+        std::ranges::copy(arrays.token_mask_rows, in_.host_pointer<int>(mask_rows));
         std::ranges::copy(arrays.adjustments, in_.host_pointer<logit_adjustment>(adjustments));
         problem_ = {.options = in_.at<sample_options>(options)};
         if (!arrays.adjustments.empty()) {
@@ -64,9 +67,13 @@ class sampler {
             problem_.adjustment_offsets = in_.at<int>(starts);
         }
         stage_results(arrays.num_top_logprobs);
+        stage_masks(work, arrays, in_.at<int>(mask_rows));
     }
     void copy_to_device(void* stream) const {
-        if (rows_ > 0) in_.upload(staged_bytes_, stream);
+        if (rows_ == 0) return;
+        in_.upload(staged_bytes_, stream);
+        masks_.upload(static_cast<std::size_t>(problem_.num_token_masks) * mask_words() * sizeof(std::uint32_t),
+                      stream);
     }
     void launch(const float* logits, void* stream) {
         if (rows_ == 0) return;
@@ -74,10 +81,12 @@ class sampler {
         sample_tokens<float>::launch(where_, problem_, stream);
         out_.download(static_cast<std::size_t>(rows_) * 4 * words_of_row(problem_.num_top_logprobs), stream);
     }
-    // Equal for batches that can replay the same CUDA graph: the address of the staged parameters. Null with penalties,
-    // biases or log-probabilities.
-    const void* graph_key() const {
-        return problem_.adjustments == nullptr && problem_.num_top_logprobs == 0 ? in_.at() : nullptr;
+    // Equal for batches that can replay the same CUDA graph: the address of the staged parameters, which is null with
+    // penalties, biases or log-probabilities, and the number of token masks, whose address never changes.
+    using graph_key_type = std::pair<const void*, int>;
+    graph_key_type graph_key() const {
+        const bool fixed = problem_.adjustments == nullptr && problem_.num_top_logprobs == 0;
+        return {fixed ? in_.at() : nullptr, problem_.num_token_masks};
     }
 
     std::vector<sampled_token> results(const batch& work) const {
@@ -112,6 +121,22 @@ class sampler {
         return (begin + values.size_bytes() + 15) / 16 * 16;
     }
 
+    std::size_t mask_words() const { return static_cast<std::size_t>(detail::token_mask_words(vocabulary_)); }
+    void stage_masks(const batch& work, const sampling_arrays& arrays, const int* rows) {
+        if (arrays.num_token_masks == 0) return;
+        if (masks_.bytes() == 0)
+            masks_ = pinned_staging(where_, static_cast<std::size_t>(max_rows_) * mask_words() * sizeof(std::uint32_t));
+        std::uint32_t* next = masks_.host_pointer<std::uint32_t>();
+        for (const batch_entry& entry : work.entries) {
+            if (!entry.samples || !has_token_mask(*entry.sequence)) continue;
+            write_token_mask(*entry.sequence, std::span(next, mask_words()));
+            next += mask_words();
+        }
+        problem_.token_masks = masks_.at<std::uint32_t>();
+        problem_.token_mask_rows = rows;
+        problem_.num_token_masks = arrays.num_token_masks;
+    }
+
     void stage_results(int num_top_logprobs) {
         const auto count = static_cast<std::size_t>(rows_) * sizeof(int);
         problem_.tokens = out_.at<int>();
@@ -125,6 +150,7 @@ class sampler {
     world where_;
     int vocabulary_, max_rows_;
     pinned_staging in_, out_;
+    pinned_staging masks_;          // as many as rows, from the first batch with one on
     std::size_t staged_bytes_ = 0;  // staged bytes
     int rows_ = 0;                  // rows of the last batch
     sample_problem<float> problem_;

@@ -77,8 +77,24 @@ sampling_arrays sampling_arrays_of(const batch& work, int vocabulary) {
         adjustments.add(one);
         arrays.adjustment_offsets.push_back(static_cast<int>(arrays.adjustments.size()));
         arrays.num_top_logprobs = std::max(arrays.num_top_logprobs, wanted.logprobs);
+        arrays.token_mask_rows.push_back(has_token_mask(one) ? arrays.num_token_masks++ : -1);
     }
     return arrays;
+}
+
+bool has_token_mask(const sequence& one) {
+    return one.constraint && !one.constraint->is_free();
+}
+
+void write_token_mask(const sequence& one, std::span<std::uint32_t> mask) {
+    one.constraint->allowed_tokens(mask);
+    const bool may_end =
+        one.constraint->may_end() || std::ranges::all_of(mask, [](std::uint32_t word) { return word == 0; });
+    for (const int token : one.eos_tokens) {
+        const std::size_t word = static_cast<std::size_t>(token) / 32;
+        const std::uint32_t bit = std::uint32_t{1} << (token % 32);
+        if (word < mask.size()) mask[word] = may_end ? mask[word] | bit : mask[word] & ~bit;
+    }
 }
 
 }  // namespace imbrex::engine

@@ -10,7 +10,8 @@ struct token_logprob {
     float value = 0;
 };
 
-// Log-probabilities are those of the raw logits, before bias, penalties and temperature.
+// Log-probabilities are those of the raw logits, before bias, penalties and temperature; under a constraint, over the
+// tokens that it allows.
 struct sampled_token {
     int token = 0;
     float logprob = 0;                          // 0 if not requested

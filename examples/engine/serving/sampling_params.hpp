@@ -7,9 +7,12 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "engine/grammar/token_constraint.hpp"
 
 namespace imbrex::engine {
 
@@ -27,6 +30,8 @@ struct sampling_params {
     std::uint64_t seed = 0;                   // a draw depends on the seed and the position only, not on the batch
     std::vector<std::string> stop;            // the text ends before the first of these strings
     int logprobs = 0;                         // number of top log-probabilities reported per token
+    std::shared_ptr<const token_constraint> constraint{};  // what the text must be; null: anything
+    bool drops_space = false;  // the text is printed without the leading space of its first token
 };
 
 // Throws invalid_argument for values out of range. Comparisons are written so that NaN fails.

@@ -9,6 +9,23 @@
 
 namespace imbrex::engine {
 
+namespace {
+
+constraint_progress start_of_constraint(const sampling_params& sampling) {
+    return sampling.constraint ? constraint_progress(sampling.constraint->start(sampling.drops_space))
+                               : constraint_progress();
+}
+
+// After a token that is no EOS token. A constraint may end in a token that it does not allow, if the vocabulary has no
+// allowed one: the text is then cut, as at its maximum length.
+finish_reason reason_of_end(const sequence& it) {
+    if (it.constraint && it.constraint->must_end())
+        return it.constraint->may_end() ? finish_reason::complete : finish_reason::length;
+    return it.length() == it.max_total_tokens ? finish_reason::length : finish_reason::none;
+}
+
+}  // namespace
+
 scheduler::scheduler(block_manager blocks, scheduler_options options)
     : blocks_(std::move(blocks)), options_(options), token_budget_(options.max_num_batched_tokens) {
     require(options.context >= 2, "context: ", options.context, "; it must hold a token of a prompt and a new one");
@@ -44,6 +61,7 @@ std::vector<sequence_id> scheduler::add(const request& wanted) {
                                                            .max_total_tokens = static_cast<int>(most),
                                                            .eos_tokens = wanted.eos_tokens,
                                                            .sampling = wanted.sampling,
+                                                           .constraint = start_of_constraint(wanted.sampling),
                                                            .priority = wanted.priority});
     sequences_.emplace(ids[0], first);
     waiting_.insert(first);
@@ -221,9 +239,8 @@ std::vector<progress> scheduler::finish(const batch& done, std::span<const int> 
         if (!entry.samples) continue;
         it.tokens.push_back(next);
         const bool last = std::ranges::find(it.eos_tokens, next) != it.eos_tokens.end();
-        const finish_reason reason = last                                 ? finish_reason::eos_token
-                                     : it.length() == it.max_total_tokens ? finish_reason::length
-                                                                          : finish_reason::none;
+        if (it.constraint && !last) it.constraint->push(next);
+        const finish_reason reason = last ? finish_reason::eos_token : reason_of_end(it);
         all.push_back({.id = it.id, .token = next, .reason = reason});
         if (reason != finish_reason::none) end(it.id, reason);
     }

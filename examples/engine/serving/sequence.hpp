@@ -22,7 +22,8 @@ struct request {
 };
 
 enum class sequence_state { waiting, running, finished, cancelled };
-enum class finish_reason { none, eos_token, stop_string, length, cancelled };
+// complete: nothing can follow in the constraint of the text.
+enum class finish_reason { none, eos_token, stop_string, length, cancelled, complete };
 
 struct sequence {
     sequence_id id = 0;
@@ -33,6 +34,7 @@ struct sequence {
     imbrex::engine::block_table block_table{};
     std::vector<int> eos_tokens{};
     sampling_params sampling{};
+    constraint_progress constraint{};  // of the generated tokens
     int priority = 0;
     sequence_id parent = -1;  // a fork waits for this sequence and then shares its blocks
     sequence_state state = sequence_state::waiting;

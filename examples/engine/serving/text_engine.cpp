@@ -4,6 +4,7 @@
 #include <imbrex/core/error.hpp>
 #include <utility>
 
+#include "engine/grammar/token_trie.hpp"
 #include "engine/model/kv_cache_layout.hpp"
 
 #include "engine/model/weight_mixture.hpp"
@@ -55,6 +56,8 @@ const char* name_of(finish_reason reason) {
             return "length";
         case finish_reason::cancelled:
             return "cancelled";
+        case finish_reason::complete:
+            return "end";
     }
     return "";
 }
@@ -105,12 +108,21 @@ sequence_id text_engine::submit(std::vector<int> prompt, const text_options& opt
                    .eos_tokens = {},
                    .sampling = options.sampling,
                    .priority = options.priority};
+    wanted.sampling.drops_space =
+        files_.tokens.has_prefix_space() && options.position == incremental_detokenizer::text_position::beginning;
     if (options.ends) {
         wanted.eos_tokens = files_.config.eos_tokens;
         wanted.eos_tokens.insert(wanted.eos_tokens.end(), options.eos_tokens.begin(), options.eos_tokens.end());
     }
     adding_ = options;
     return engine_.add(wanted).front();
+}
+
+std::shared_ptr<const token_trie> text_engine::token_trie() const {
+    std::call_once(trie_is_made_, [this] {
+        trie_ = std::make_shared<const imbrex::engine::token_trie>(files_.tokens, files_.config.vocab_size);
+    });
+    return trie_;
 }
 
 std::vector<text_event> text_engine::step() {

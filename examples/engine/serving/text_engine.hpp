@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "engine/tokenizer/tokenizer.hpp"
 
 namespace imbrex::engine {
+
+class token_trie;
 
 struct engine_options {
     world where = world::host;
@@ -74,6 +77,8 @@ class text_engine {
     // Maximum tokens of a sequence, by context and KV cache.
     int max_sequence_length() const;
     int blocks() const { return runner_options_.num_kv_blocks; }
+    // The bytes of the vocabulary, for constraints (grammar/structured_output.hpp); made by the first call. Thread-safe.
+    std::shared_ptr<const imbrex::engine::token_trie> token_trie() const;
     const tokenizer& tokens() const { return files_.tokens; }
     const model_config& config() const { return files_.config; }
     const chat_source& chat() const { return files_.chat; }
@@ -88,6 +93,8 @@ class text_engine {
     std::unique_ptr<runner> runner_;
     text_options adding_;  // of the sequence being added
     engine<runner> engine_;
+    mutable std::once_flag trie_is_made_;
+    mutable std::shared_ptr<const imbrex::engine::token_trie> trie_;
 };
 
 // The number of new tokens that fit after a prompt of this length, at most `wanted`.
