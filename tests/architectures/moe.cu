@@ -25,7 +25,7 @@ void launch_moe_kernels() {
     launch_moe<moe_router<bf16, moe_scoring::sigmoid_with_bias>::kernel<512, row_alignment::aligned>>();
     launch_moe<moe_norm_router<bf16>::kernel<6>>();
     launch_moe<sort_choices_kernel>();
-    launch_moe<moe_combine<bf16>::kernel<256, row_alignment::aligned>>();
+    launch_moe<moe_combine<bf16>::kernel<256, row_alignment::aligned, 1>>();
     launch_moe<moe_gemm<bf16, bf16, gathered, clamped>::kernel<128>>();
     launch_moe<moe_gemm<bf16, bf16, sorted, biased>::kernel<64>>();
     launch_moe<moe_gemm<e4m3, bf16, gathered, epilogue::identity, promoted_with_gathered_block_scales>::kernel<128>>();

@@ -55,6 +55,8 @@ TEST_CASE("MoE combine") {
     check<fp16>({.tokens = 9, .experts = 4, .top_k = 4, .tile_rows = 8}, 31, 0, true, 0.003);
     check<float>({.tokens = 1, .experts = 32, .top_k = 1, .tile_rows = 4}, 520, 8, true, 1e-6);
     check<float>({.tokens = 20, .experts = 32, .top_k = 16, .tile_rows = 4}, 5, 2, false, 1e-5);
+    check<bf16>({.tokens = 3, .experts = 8, .top_k = 6, .tile_rows = 4}, 264, 0, true, 0.02);
+    check<bf16>({.tokens = 513, .experts = 5, .top_k = 2, .tile_rows = 16}, 24, 0, true, 0.02);
 }
 
 TEST_CASE("MoE combine: no tokens, and error messages") {

@@ -49,7 +49,7 @@ struct norm_router_trial {
                 .routing = routing.routing};
     }
 
-    void check_results(bool biased) {
+    void check_results(world where, bool biased) {
         for (buffer<T>* one : {&out, &router}) one->download();
         logits.download();
         routing.download();
@@ -79,9 +79,9 @@ struct norm_router_trial {
         CHECK(worst_row <= (std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-11));
         CHECK(worst_logit <= 1e-6);
         // The routing is that of these logits.
-        routing_trial alone(world::host, sizes);
-        moe_router<float>::launch(
-            world::host, {as_rows<const float>(logits.values.data(), sizes.tokens, sizes.experts), alone.routing});
+        routing_trial alone(where, sizes);
+        moe_router<float>::launch(where,
+                                  {as_rows<const float>(logits.upload(), sizes.tokens, sizes.experts), alone.routing});
         alone.download();
         const auto same = [&](const auto* here, const auto* there, int count) {
             CHECK(routing.read(here, count) == alone.read(there, count));
@@ -109,7 +109,7 @@ void check(const moe_sizes& sizes, int columns, unsigned seed, int gap = 0, bool
         auto problem = trial.upload();
         if (!biased) problem.bias = nullptr;
         moe_norm_router<T>::launch(where, problem);
-        trial.check_results(biased);
+        trial.check_results(where, biased);
     }
 }
 
@@ -124,11 +124,12 @@ TEST_CASE("MoE norm and router: ragged sizes") {
 }
 
 TEST_CASE("MoE norm and router: error messages") {
-    norm_router_trial<bf16> trial(world::host, {.tokens = 2, .experts = 4, .top_k = 2, .tile_rows = 8}, 64, 6);
+    const world where = worlds().front();
+    norm_router_trial<bf16> trial(where, {.tokens = 2, .experts = 4, .top_k = 2, .tile_rows = 8}, 64, 6);
     const auto error_of = [&](const auto& change) {
         auto problem = trial.upload();
         change(problem);
-        return error_message_of([&] { moe_norm_router<bf16>::launch(world::host, problem); });
+        return error_message_of([&] { moe_norm_router<bf16>::launch(where, problem); });
     };
     CHECK(error_of([](auto&) {}) == "no error");
     CHECK(error_of([](auto& p) { p.norm_weight = nullptr; }) == "norm_weight: null; 64 elements are needed");
@@ -148,7 +149,8 @@ TEST_CASE("MoE norm and router: error messages") {
 
 #if !defined(__CUDACC__)
 TEST_CASE("MoE norm and router: no hazard in any schedule, and every mutation is detected") {
-    norm_router_trial<bf16> trial(world::host, {.tokens = 3, .experts = 20, .top_k = 2, .tile_rows = 8}, 40, 7);
+    const world where = worlds().front();
+    norm_router_trial<bf16> trial(where, {.tokens = 3, .experts = 20, .top_k = 2, .tile_rows = 8}, 40, 7);
     const auto problem = trial.upload();
     // Between kernels that write what it reads, and read what it writes.
     std::vector<bf16> hidden(trial.x.values), after(hidden.size());

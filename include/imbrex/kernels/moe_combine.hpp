@@ -27,10 +27,9 @@
 
 namespace imbrex {
 
-template <class T, int Columns, row_alignment Known>
-struct moe_combine_kernel : row_tiles_kernel<moe_combine_kernel<T, Columns, Known>> {
-    static constexpr int at_once = 4;  // rows of y whose loads are in flight
-
+// RowsAtOnce: rows of y whose loads are in flight.
+template <class T, int Columns, row_alignment Known, int RowsAtOnce>
+struct moe_combine_kernel : row_tiles_kernel<moe_combine_kernel<T, Columns, Known, RowsAtOnce>> {
     struct arguments {
         row_accessor<const T> y;  // sorted rows
         row_accessor<const T> residual;
@@ -55,13 +54,13 @@ struct moe_combine_kernel : row_tiles_kernel<moe_combine_kernel<T, Columns, Know
         transform(
             self, sum, [](float x) { return x; }, before);
         const std::int64_t choices = std::int64_t{token} * args.top_k;
-        for (int first = 0; first < args.top_k; first += at_once) {
+        for (int first = 0; first < args.top_k; first += RowsAtOnce) {
             const int* const rows = args.row_of_choice + choices + first;
             const int left = args.top_k - first;
-            row values[at_once];
-            static_for<at_once>(
+            row values[RowsAtOnce];
+            static_for<RowsAtOnce>(
                 [&](auto i) { load_row(values[i], i < left ? args.y.at(get(self, rows + i), column) : nullptr); });
-            static_for<at_once>([&](auto i) {
+            static_for<RowsAtOnce>([&](auto i) {
                 if (i >= left) return;
                 const float weight = get(self, args.weight_of_choice + choices + first + i);
                 transform(
@@ -92,8 +91,10 @@ class moe_combine {
 
   public:
     using problem = moe_combine_problem<T>;
-    template <int Columns, row_alignment Known>
-    using kernel = moe_combine_kernel<T, Columns, Known>;
+    template <int Columns, row_alignment Known, int RowsAtOnce>
+    using kernel = moe_combine_kernel<T, Columns, Known, RowsAtOnce>;
+    // With few tokens a row waits for memory; with many the other warps hide that, and one row at a time is faster.
+    static constexpr int few_tokens = 512;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.
@@ -119,8 +120,13 @@ class moe_combine {
         const auto y = as_rows(p.y.pointer, sizes.max_rows(), p.out.columns(), p.y.stride);
         const bool aligned = detail::can_vectorise(p.out) && detail::can_vectorise(y) &&
                              (p.residual.pointer == nullptr || detail::can_vectorise(p.residual));
-        aligned ? launch_kernel<kernel<256, row_alignment::aligned>>(where, p, y, stream)
-                : launch_kernel<kernel<256, row_alignment::unaligned>>(where, p, y, stream);
+        if (!aligned) {
+            launch_kernel<kernel<256, row_alignment::unaligned, 1>>(where, p, y, stream);
+        } else if (sizes.tokens <= few_tokens) {
+            launch_kernel<kernel<256, row_alignment::aligned, 4>>(where, p, y, stream);
+        } else {
+            launch_kernel<kernel<256, row_alignment::aligned, 1>>(where, p, y, stream);
+        }
     }
 
   private:

@@ -92,11 +92,16 @@ inline rows at_ends(const rows& all, std::span<const int> chunks) {
     return result;
 }
 
-inline double largest_distance(const rows& logits, const rows& expected) {
+inline std::vector<double> distances(const rows& logits, const rows& expected) {
     REQUIRE(logits.size() == expected.size());
-    double largest = 0;
-    for (std::size_t i = 0; i < logits.size(); ++i) largest = std::max(largest, distance(logits[i], expected[i]));
-    return largest;
+    std::vector<double> all;
+    for (std::size_t i = 0; i < logits.size(); ++i) all.push_back(distance(logits[i], expected[i]));
+    return all;
+}
+
+inline double largest_distance(const rows& logits, const rows& expected) {
+    const std::vector<double> all = distances(logits, expected);
+    return all.empty() ? 0 : std::ranges::max(all);
 }
 
 }  // namespace imbrex::engine::test
