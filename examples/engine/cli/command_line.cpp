@@ -162,9 +162,9 @@ void add_model_options(CLI::App& app, model_args& model) {
     app.add_option("--context", model.context, "maximum tokens of a sequence, prompt included (the model's context)")
         ->check(between(2, 1 << 26))
         ->group(group);
-    app.add_option("--batch-tokens", model.max_num_batched_tokens, "maximum tokens of a step (token budget)")
+    app.add_option("--batch-tokens", model.max_num_batched_tokens,
+                   "maximum tokens of a step, the token budget (512 on a CPU, 4096 on a GPU)")
         ->check(between(1, 1 << 20))
-        ->capture_default_str()
         ->group(group);
     app.add_flag("--invariant", model.batch_invariant,
                  "batch invariance on a GPU: texts do not depend on the batch; slower (always so on a CPU)")

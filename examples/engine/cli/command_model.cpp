@@ -78,13 +78,14 @@ bool is_terminal(const std::ostream& stream) {
 
 engine_options options_of(const model_args& choice) {
     limit_threads(choice.threads);
-    return {.where = world_of(choice.device),
+    const world where = world_of(choice.device);
+    return {.where = where,
             .weights = weight_format_named(choice.weights),
             .bits_per_weight = mixture_size(choice.weights, choice.weights_budget),
             .kv_cache = kv_cache_format_named(choice.kv_cache),
             .kv_cache_bytes = static_cast<std::int64_t>(std::min<std::uint64_t>(choice.memory, INT64_MAX)),
             .context = choice.context,
-            .max_num_batched_tokens = choice.max_num_batched_tokens,
+            .max_num_batched_tokens = choice.max_num_batched_tokens.value_or(where == world::device ? 4096 : 512),
             .max_num_seqs = choice.sequences,
             .batch_invariant = choice.batch_invariant};
 }

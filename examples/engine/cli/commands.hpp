@@ -30,8 +30,8 @@ struct model_args {
     int threads = 0;                                // 0: all cores
     std::uint64_t memory = std::uint64_t{2} << 30;  // maximum bytes of the KV cache; 0: no limit
     int context = 0;                                // 0: the model's context
-    int max_num_batched_tokens = 512;
-    int sequences = 1;  // maximum running sequences; 0: all, for bench
+    std::optional<int> max_num_batched_tokens;      // 512 on a CPU, 4096 on a GPU
+    int sequences = 1;                              // maximum running sequences; 0: all, for bench
     bool batch_invariant = false;
     bool shows_statistics = false;
     bool statistics_are_json = false;
