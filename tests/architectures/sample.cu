@@ -14,6 +14,7 @@ void launch_one() {
 void launch_all() {
     launch_one<sample_tokens<float>::kernel<row_alignment::aligned>>();
     launch_one<sample_tokens<float>::kernel<row_alignment::aligned, 8>>();
+    launch_one<sample_tokens<float>::kernel<row_alignment::aligned, 1, true>>();
     launch_one<sample_tokens<float>::kernel<row_alignment::unaligned>>();
     launch_one<sample_tokens<bf16>::kernel<row_alignment::aligned>>();
 }

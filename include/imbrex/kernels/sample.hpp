@@ -150,8 +150,8 @@ class sample_tokens {
   public:
     using problem = sample_problem<T>;
     using arguments = sample_arguments<T>;
-    template <row_alignment Known, int ClusterSize = 1>
-    using kernel = sample_kernel<T, Known, ClusterSize>;
+    template <row_alignment Known, int ClusterSize = 1, bool Masked = false>
+    using kernel = sample_kernel<T, Known, ClusterSize, Masked>;
 
     // Runs the launch in the checked host world, with these further arguments of `launch`, under many schedules. Returns
     // the first hazard, or none.
@@ -165,11 +165,11 @@ class sample_tokens {
         if (p.rows() == 0) return;
         const arguments args = arguments_of(p);
         if (!detail::can_vectorise(p.logits)) {
-            launch_kernel<kernel<row_alignment::unaligned>>(where, args, stream);
+            launch_by_masks<row_alignment::unaligned>(where, args, stream);
         } else if (is_cooperative(where, args)) {
             launch_on_device<cluster_kernel>(cluster_kernel::grid_of(args), args, stream);
         } else {
-            launch_kernel<kernel<row_alignment::aligned>>(where, args, stream);
+            launch_by_masks<row_alignment::aligned>(where, args, stream);
         }
     }
 
@@ -201,6 +201,14 @@ class sample_tokens {
                args.rows <= imbrex::num_sms(where) / cluster_kernel::cluster_size && can_run<cluster_kernel>(where);
     }
 
+    template <row_alignment Known>
+    static void launch_by_masks(world where, const arguments& args, void* stream) {
+        if (args.token_masks == nullptr) {
+            launch_kernel<kernel<Known>>(where, args, stream);
+        } else {
+            launch_kernel<kernel<Known, 1, true>>(where, args, stream);
+        }
+    }
     template <class Kernel>
     static void launch_kernel(world where, const arguments& args, void* stream) {
         imbrex::launch<Kernel>(where, Kernel::grid_of(args), args, stream);

@@ -92,19 +92,6 @@ TEST_CASE("cooperative sampling equals single-block sampling with bias and penal
     check_vocabulary<bf16, row_alignment::unaligned, 2>(2999, 1, 3);
 }
 
-TEST_CASE("cooperative sampling equals single-block sampling with token masks") {
-    for (const world where : worlds()) {
-        CAPTURE(name_of(where));
-        sample_trial<float> trial(where, where == world::host_checked ? 2056 : 128256, many_options());
-        trial.adjust_tokens(where, 90);
-        trial.mask_tokens(where, 4, [](int mask, int token) {
-            if (mask == 0) return false;
-            return mask == 1 ? token % 1024 == 77 : mask == 2 ? token < 9 : token % 5 != 0;
-        });
-        check_shared<float, row_alignment::aligned, 8>(where, trial);
-    }
-}
-
 TEST_CASE("cooperative sampling equals single-block sampling for ties, NaN and infinities") {
     for (const world where : worlds()) {
         CAPTURE(name_of(where));
@@ -203,7 +190,7 @@ TEST_CASE("the cluster settles common options without the fallback") {
     }
 }
 
-TEST_CASE("the cluster path rejects logprobs and long rows") {
+TEST_CASE("the cluster path rejects token masks, logprobs and long rows") {
     sample_trial<float> there(world::host, 64, {{}});
     using shared = sample_tokens<float>::kernel<row_alignment::aligned, 8>;
     auto args = sample_tokens<float>::arguments_of(there.upload());
@@ -212,6 +199,11 @@ TEST_CASE("the cluster path rejects logprobs and long rows") {
     CHECK(shared::can_do(args));
     args.vocab_size = 262144;
     CHECK(shared::can_do(args));
+    args.token_masks = reinterpret_cast<const std::uint32_t*>(args.tokens);
+    CHECK(!shared::can_do(args));
+    CHECK(!sample_tokens<float>::kernel<row_alignment::aligned>::can_do(args));
+    CHECK(sample_tokens<float>::kernel<row_alignment::aligned, 1, true>::can_do(args));
+    args.token_masks = nullptr;
     args.vocab_size = 262145;
     CHECK(!shared::can_do(args));
     CHECK(sample_tokens<float>::kernel<row_alignment::aligned>::can_do(args));

@@ -31,8 +31,9 @@
 
 namespace imbrex {
 
-template <class T, row_alignment Known, int ClusterSize = 1>
+template <class T, row_alignment Known, int ClusterSize = 1, bool Masked = false>
 struct sample_kernel {
+    static_assert(ClusterSize == 1 || !Masked, "imbrex: the cluster path has no token masks");
     static constexpr int cluster_size = ClusterSize;
     static constexpr int cluster = ClusterSize;
     static constexpr gpu_architecture architecture =
@@ -40,7 +41,7 @@ struct sample_kernel {
     static constexpr int warps = ClusterSize > 1 ? 16 : 8;
     static constexpr bool uses_pdl = true;
     using arguments = sample_arguments<T>;
-    using row_type = detail::logits_row<T, Known, warps>;
+    using row_type = detail::logits_row<T, Known, warps, Masked>;
     using cooperative = detail::cooperative_sampling<row_type, warps, ClusterSize>;
 
     struct block_shared_memory {
@@ -58,8 +59,9 @@ struct sample_kernel {
 
     static grid_dim grid_of(const arguments& args) { return {args.rows * ClusterSize}; }
 
-    // The cluster path has no logprobs and a limited row length.
+    // The cluster path has no token masks, no logprobs and a limited row length.
     static bool can_do(const arguments& args) {
+        if (Masked != (args.token_masks != nullptr)) return false;
         return ClusterSize == 1 || (!args.wants_logprobs() && args.vocab_size <= cooperative::max_columns);
     }
 

@@ -34,9 +34,9 @@ struct sample_arguments {
     int rows, vocab_size, num_top_logprobs;
 
     IMBREX_FN bool wants_logprobs() const { return logprobs != nullptr || num_top_logprobs > 0; }
-    // The mask of a row; null: every token may be drawn.
+    // The mask of a row, if there are any; null: every token may be drawn.
     IMBREX_FN const std::uint32_t* token_mask(int row) const {
-        if (token_masks == nullptr || token_mask_rows[row] < 0) return nullptr;
+        if (token_mask_rows[row] < 0) return nullptr;
         return token_masks + static_cast<std::int64_t>(token_mask_rows[row]) * detail::token_mask_words(vocab_size);
     }
 };
@@ -45,7 +45,8 @@ namespace detail {
 
 inline constexpr int max_vocab_size = 1 << 20;  // times 2^40 still fits 64 bits
 
-template <class T, row_alignment Known, int Warps>
+// Masked: rows may have a token mask. Without one it would still cost registers.
+template <class T, row_alignment Known, int Warps, bool Masked = false>
 class logits_row {
   public:
     static constexpr int tile_columns = 1024;
@@ -54,7 +55,7 @@ class logits_row {
 
     // Without a share of the columns: for access by tile index.
     IMBREX_KERNEL logits_row(const sample_arguments<T>& args, int row, tile_maxima& maxima)
-        : args_(args), row_(row), options_(args.options[row]), mask_(args.token_mask(row)), maxima_(maxima) {}
+        : args_(args), row_(row), options_(args.options[row]), maxima_(maxima) {}
     IMBREX_KERNEL logits_row(const sample_arguments<T>& args, int row, int warp_number, tile_maxima& maxima)
         : logits_row(args, row, maxima) {
         const int tiles = (args.vocab_size - 1) / tile_columns + 1;
@@ -77,11 +78,13 @@ class logits_row {
                               args_.vocab_size - first);
     }
     IMBREX_KERNEL void to_scores(const warp& self, tile& scores, const logits_tile& logits, int first) const {
-        if (mask_ == nullptr) {
-            map_columns(self, scores, score_in_row{args_.vocab_size - first}, logits);
-        } else {
-            map_columns(self, scores, masked_score_in_row{args_.vocab_size - first, mask_ + first / 32}, logits);
-        }
+        map_columns(self, scores, score_in_row{args_.vocab_size - first}, logits);
+    }
+    IMBREX_KERNEL void mask_scores(const warp& self, tile& scores, int first) const {
+        const std::uint32_t* const mask = args_.token_mask(row_);
+        if (mask == nullptr) return;
+        map_columns(self, scores,
+                    masked_score{static_cast<unsigned>(args_.vocab_size - 1 - first) / 32, mask + first / 32}, scores);
     }
     IMBREX_KERNEL void adjust_scores(const warp& self, tile& scores, int first) const {
         if (args_.adjustments == nullptr) return;
@@ -91,7 +94,10 @@ class logits_row {
 
     // Score of a single token, and the same without bias and penalties.
     IMBREX_KERNEL float unadjusted_score_of(int token) const {
-        if (mask_ != nullptr && !is_in_mask(mask_, token)) return minus_infinity;
+        if constexpr (Masked) {
+            const std::uint32_t* const mask = args_.token_mask(row_);
+            if (mask != nullptr && !is_in_mask(mask, token)) return minus_infinity;
+        }
         return score_of_logit(convert<float>(*args_.logits.at(row_, token)));
     }
     IMBREX_KERNEL float score_of(int token) const {
@@ -143,6 +149,7 @@ class logits_row {
             logits_tile logits;
             load_logits(self, logits, first);
             to_scores(self, scores, logits, first);
+            if constexpr (Masked) mask_scores(self, scores, first);
             if constexpr (Adjusted) next = apply_adjustments(self, scores, first, next, last_adjustment_);
             function(scores, first);
         }
@@ -176,7 +183,6 @@ class logits_row {
     const sample_arguments<T>& args_;
     int row_;
     sample_options options_;
-    const std::uint32_t* mask_;  // null: none
     tile_maxima& maxima_;
     int first_ = 0, end_ = 0;  // tokens of this warp
     int first_adjustment_ = 0, last_adjustment_ = 0;

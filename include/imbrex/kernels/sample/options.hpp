@@ -83,16 +83,21 @@ struct score_in_row {
 IMBREX_FN constexpr int token_mask_words(int vocab_size) {
     return (vocab_size - 1) / 32 + 1;
 }
+IMBREX_FN bool is_in_word(std::uint32_t word, unsigned token) {
+    return (word >> (token & 31u) & 1u) != 0;
+}
 IMBREX_FN bool is_in_mask(const std::uint32_t* mask, int token) {
-    return (mask[token / 32] >> (token % 32) & 1u) != 0;
+    return is_in_word(mask[static_cast<unsigned>(token) / 32], static_cast<unsigned>(token));
 }
 
-// The same for a tile whose first token is bit 0 of `mask`.
-struct masked_score_in_row {
-    int columns;
+// The scores of a tile whose first token is bit 0 of `mask`, of which at least one word is there. Unsigned arithmetic lets
+// the compiler see that neighbouring columns share a word.
+struct masked_score {
+    unsigned last_word;
     const std::uint32_t* mask;
-    IMBREX_FN float operator()(int column, float logit) const {
-        return column < columns && is_in_mask(mask, column) ? score_of_logit(logit) : minus_infinity;
+    IMBREX_FN float operator()(int column, float score) const {
+        const unsigned token = static_cast<unsigned>(column), word = token / 32;
+        return is_in_word(mask[word < last_word ? word : last_word], token) ? score : minus_infinity;
     }
 };
 
