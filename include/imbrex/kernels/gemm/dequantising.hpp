@@ -20,6 +20,7 @@
 #include <imbrex/core/config.hpp>
 #include <imbrex/core/error.hpp>
 #include <imbrex/core/functional.hpp>
+#include <imbrex/core/packed_weights.hpp>
 #include <imbrex/core/static_for.hpp>
 #include <imbrex/kernels/gemm/cluster_work.hpp>
 #include <imbrex/kernels/gemm/dequantising_tile.hpp>
@@ -83,7 +84,7 @@ struct gemm_dequantising {
     using sums = typename tile::sums;
     static constexpr int consumer_warpgroups = tile::consumer_warpgroups;
     static constexpr int warps = 4 + 4 * consumer_warpgroups;
-    static constexpr int warpgroup_n = tile::warpgroup_n;
+    static constexpr int warpgroup_n = packed_rows;
     static constexpr int block_n = tile::block_n;
     // How many warpgroups share the epilogue of the 64 columns of one accumulator.
     static constexpr int finishers = cluster_size * (is_glu ? consumer_warpgroups : 1);
@@ -209,7 +210,7 @@ struct gemm_dequantising {
         transposed_sums& to = shared.memory.template as<transposed_sums>();
         static_for<Rows / epilogue_m>([&](auto which) {
             store(self, to.of[self.index()][which],
-                  transpose_of(columns_of<which * epilogue_m, epilogue_m>(self, sum)));
+                  transpose_of(columns_of<which * epilogue_m, epilogue_m>(self, sum.of[0])));
         });
         if constexpr (cluster_size > 1) {
             fence_cluster(self);

@@ -4,7 +4,7 @@
 //   producer    one warp that loads packed weights and sorted rows of A by TMA; or four warps, each of which copies a
 //               quarter of the gathered rows by cp.async straight into the stage, and publishes a stage `ahead` stages
 //               later, so that copies stay in flight
-//   consumers   two warpgroups, 64 rows of weights each
+//   consumers   two warpgroups, 128 rows of weights each
 //   finish      transposes the accumulators through shared memory, 64 rows at a time, applies the epilogue and stores.
 //               Meanwhile the producer loads the next tile
 #pragma once
@@ -45,7 +45,7 @@ struct moe_gemm_dequantising {
     static constexpr gpu_architecture architecture = gpu_architecture::sm_90a;
     static constexpr int block_m = BlockM;
     static constexpr bool is_glu = epilogue::is_glu<Epilogue>;
-    using mainloop = dequantising_tile<Weights, is_glu, BlockM>;
+    using mainloop = dequantising_tile<Weights, is_glu, BlockM, 2>;
     using stage = typename mainloop::stage;
     using sums = typename mainloop::sums;
     using activations = typename mainloop::activations;
@@ -55,13 +55,15 @@ struct moe_gemm_dequantising {
     static constexpr bool gathers = Rows == moe_rows::gathered;
     static constexpr int producer_warps = gathers ? 4 : 1;
     static constexpr int gathered_rows = block_m / producer_warps;
-    static constexpr int gathered_k = 128 / static_cast<int>(sizeof(element));
     static constexpr int group_m = gemm_shape{}.group_m;
 
     static constexpr int epilogue_m = 64;
     static constexpr int epilogue_n = 32;
-    using transposed_tile = shared_tile<float, epilogue_m, mainloop::warpgroup_n>;  // its rows are rows of D
-    using result = warpgroup_tile<float, epilogue_m, epilogue_n>;
+    using transposed_tile = shared_tile<float, epilogue_m, packed_rows>;  // its rows are rows of D
+    // 64 x 64 elements of D as the epilogue takes them.
+    struct results {
+        warpgroup_tile<float, epilogue_m, epilogue_n> of[packed_rows / epilogue_n];
+    };
 
     using views = moe_gemm_views<element, Out, Rows, is_glu, true>;
     using problem = moe_gemm_problem<element, Out>;
@@ -167,18 +169,16 @@ struct moe_gemm_dequantising {
                 const int token = read_element(args.routing.token_of_row, first + row);
                 return token == moe_routing::no_token ? nullptr : args.a_view.at(0, token, 0).pointer;
             };
-            const cp_async_gather_iterator<element, gathered_rows, gathered_k> rows(self, row_pointer,
-                                                                                    args.a_view.columns());
+            const cp_async_gather_iterator<element, gathered_rows, mainloop::step_k> rows(self, row_pointer,
+                                                                                          args.a_view.columns());
             for (int step = 0; step < args.steps; ++step) {
                 auto slot = filling.acquire_to_write();
                 if (self.index() == 0) {
                     slot.barrier().expect(self, mainloop::weight_bytes);
                     load_weights(self, slot, args, work, step);
                 }
-                for (int k = 0; k < mainloop::step_k; k += gathered_k) {
-                    copy_async(self, slot->a.template subtile<gathered_rows, gathered_k>(own, k), rows,
-                               step * mainloop::step_k + k);
-                }
+                copy_async(self, slot->a.template subtile<gathered_rows, mainloop::step_k>(own, 0), rows,
+                           step * mainloop::step_k);
                 commit_copies(self);
                 if (++acquired - published > ahead) {
                     wait_copies<ahead>(self);
@@ -198,48 +198,50 @@ struct moe_gemm_dequantising {
         for (auto work = tiles_of(block, args); work.more(); work.advance()) {
             mainloop::multiply(self, full, sum, args.steps);
             static_for<block_m / epilogue_m>([&](auto which) {
-                sync_finishers(self);  // the rows before have been read
-                store(self, shared.transposed_sums[self.index()],
-                      transpose_of(columns_of<which * epilogue_m, epilogue_m>(self, sum)));
-                sync_finishers(self);
-                write(self, args, {work.expert, work.row * block_m + which * epilogue_m, work.column * block_n},
-                      shared);
+                constexpr int row = which * epilogue_m;
+                finish<row>(self, args, sum, {work.expert, work.row * block_m + row, first_column(self, work)},
+                            shared.transposed_sums[self.index()]);
             });
         }
     }
 
-    // The warpgroups that exchange sums: with a GLU both.
-    struct both {};
-    IMBREX_KERNEL static void sync_finishers(const warpgroup& self, source here = source::current()) {
-        if constexpr (is_glu) {
-            named_barriers<both>::template of<both>().sync(self, 4 * consumer_warpgroups, here);
-        } else {
-            self.sync(here);
-        }
+    // The first column of D of this warpgroup.
+    IMBREX_KERNEL static int first_column(const warpgroup& self, const moe_tile_scheduler& work) {
+        return work.column * block_n + self.index() * (block_n / consumer_warpgroups);
+    }
+
+    // 64 rows of D: 64 columns with a GLU, 128 without.
+    template <int Row>
+    IMBREX_KERNEL static void finish(const warpgroup& self, const arguments& args, const sums& sum, gemm_coord at,
+                                     transposed_tile& through) {
+        results values[2];
+        static_for<2>([&](auto which) {
+            self.sync();  // the sums before have been read
+            store(self, through, transpose_of(columns_of<Row, epilogue_m>(self, sum.of[which])));
+            self.sync();
+            static_for<packed_rows / epilogue_n>([&](auto part) {
+                load(self, values[which].of[part],
+                     through.template subtile<epilogue_m, epilogue_n>(0, part * epilogue_n));
+            });
+            if constexpr (!is_glu) {
+                write(self, args, values[which], values[which], {at.batch, at.row, at.column + which * packed_rows});
+            }
+        });
+        if constexpr (is_glu) write(self, args, values[0], values[1], at);
     }
 
     // To the epilogue the batch is the expert; D has one.
-    IMBREX_KERNEL static void write(const warpgroup& self, const arguments& args, gemm_coord tile,
-                                    const shared_memory& shared) {
-        constexpr int own_columns = is_glu ? mainloop::warpgroup_n / consumer_warpgroups : mainloop::warpgroup_n;
-        const int group = self.index(), first = is_glu ? group * own_columns : 0;
-        for (int column = first; column < first + own_columns; column += epilogue_n) {
-            result values;
-            load(self, values, part(shared.transposed_sums[is_glu ? 0 : group], column));
-            const gemm_coord at{tile.batch, tile.row,
-                                tile.column + (is_glu ? 0 : group * mainloop::warpgroup_n) + column};
+    IMBREX_KERNEL static void write(const warpgroup& self, const arguments& args, results& values,
+                                    [[maybe_unused]] const results& up, gemm_coord first) {
+        static_for<packed_rows / epilogue_n>([&](auto part) {
+            const gemm_coord at{first.batch, first.row, first.column + part * epilogue_n};
             if constexpr (is_glu) {
-                result up;
-                load(self, up, part(shared.transposed_sums[1], column));
-                args.epilogue(self, values, up, at);
+                args.epilogue(self, values.of[part], up.of[part], at);
             } else {
-                args.epilogue(self, values, at);
+                args.epilogue(self, values.of[part], at);
             }
-            store(self, args.out_view.at(0, at.row, at.column), convert_to<Out>(self, values));
-        }
-    }
-    IMBREX_KERNEL static auto part(const transposed_tile& sums, int column) {
-        return sums.template subtile<epilogue_m, epilogue_n>(0, column);
+            store(self, args.out_view.at(0, at.row, at.column), convert_to<Out>(self, values.of[part]));
+        });
     }
 };
 
