@@ -178,9 +178,9 @@ written_text write_text(text_engine& model, std::vector<int> prompt, const text_
 
 void write_statistics(const model_args& choice, const text_engine& model, const command_streams& streams) {
     if (choice.statistics_are_json) {
-        streams.err << model.summary().json() << "\n";
+        streams.err << model.summary_with_energy().json() << "\n";
     } else if (choice.shows_statistics) {
-        streams.err << model.summary().text();
+        streams.err << model.summary_with_energy().text();
     }
 }
 

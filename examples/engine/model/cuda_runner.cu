@@ -11,6 +11,14 @@ bool has_cuda() {
     return device_available();
 }
 
+std::string cuda_bus_id() {
+    int device = 0;
+    char id[32] = {};
+    const bool known = device_available() && cudaGetDevice(&device) == cudaSuccess &&
+                       cudaDeviceGetPCIBusId(id, sizeof id, device) == cudaSuccess;
+    return known ? id : "";
+}
+
 std::unique_ptr<runner> make_cuda_runner(const model_files& files, const runner_options& options,
                                          const loading_progress& progress) {
     require(device_available(), "device: cuda; there is no GPU that this program could use");

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <numeric>
 
 namespace imbrex::engine {
 
 namespace {
+
+constexpr std::size_t latest_ttfts = 10'000;
 
 double ratio(double part, double whole) {
     return whole > 0 ? part / whole : 0;
@@ -28,7 +29,11 @@ void statistics::token(sequence_id id) {
     ++sums_.generated_tokens;
     const auto first = without_token_.find(id);
     if (first == without_token_.end()) return;
-    ttfts_.push_back(clock_() - first->second);
+    const double ttft = clock_() - first->second;
+    sums_.ttft_mean += ttft;
+    sums_.ttft_max = std::max(sums_.ttft_max, ttft);
+    if (ttft_count_ < latest_ttfts) ttfts_.emplace_back();
+    ttfts_[ttft_count_++ % latest_ttfts] = ttft;
     without_token_.erase(first);
 }
 
@@ -67,9 +72,8 @@ statistics_summary statistics::summary() const {
     if (ttfts_.empty()) return all;
     std::vector<double> sorted = ttfts_;
     std::ranges::sort(sorted);
-    all.ttft_mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
+    all.ttft_mean /= static_cast<double>(ttft_count_);
     all.ttft_median = sorted[(sorted.size() - 1) / 2];
-    all.ttft_max = sorted.back();
     return all;
 }
 
@@ -99,6 +103,9 @@ std::string statistics_summary::json() const {
     add("kv_cache_bytes_max", static_cast<double>(kv_cache_bytes_max));
     add("prefix_cache_hit_rate", prefix_cache_hit_rate);
     add("preemptions", static_cast<double>(preemptions));
+    for (const auto& [name, joules] : {std::pair("gpu_joules", gpu_joules), std::pair("cpu_joules", cpu_joules)}) {
+        if (joules) add(name, *joules);
+    }
     return all + "}";
 }
 
@@ -122,6 +129,13 @@ std::string statistics_summary::text() const {
          kv_cache_usage_mean * 100, kv_cache_usage_max * 100, static_cast<double>(kv_cache_bytes_max) / 1e6,
          prefix_cache_hit_rate * 100);
     line("preemptions     %lld\n", count(preemptions));
+    const auto energy = [&](const char* device, std::optional<double> joules) {
+        if (!joules) return;
+        line("energy          %.1f J by the %s, %.3f J per generated token, %.0f W\n", *joules, device,
+             ratio(*joules, static_cast<double>(generated_tokens)), ratio(*joules, busy_seconds));
+    };
+    energy("GPU", gpu_joules);
+    energy("CPU", cpu_joules);
     return all;
 }
 

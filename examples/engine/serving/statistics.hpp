@@ -4,8 +4,10 @@
 
 #include "engine/serving/sequence.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -19,7 +21,7 @@ struct statistics_summary {
     std::int64_t computed_tokens = 0;  // prompt and generated tokens
     std::int64_t generated_tokens = 0;
     double busy_seconds = 0;                                   // in steps
-    double ttft_mean = 0, ttft_median = 0, ttft_max = 0;       // seconds since arrival
+    double ttft_mean = 0, ttft_median = 0, ttft_max = 0;       // seconds since arrival; the median of the latest 10,000
     double generated_per_second = 0, computed_per_second = 0;  // per busy second
     double batch_mean = 0;                                     // sequences per step
     int batch_max = 0;
@@ -27,6 +29,7 @@ struct statistics_summary {
     std::int64_t kv_cache_bytes_max = 0;                     // held
     double prefix_cache_hit_rate = 0;                        // fraction of initial tokens found in the cache
     std::int64_t preemptions = 0;
+    std::optional<double> gpu_joules{}, cpu_joules{};  // of the whole devices, since the start; absent: no counter
 
     std::string text() const;  // several lines
     std::string json() const;  // one object, on one line
@@ -61,7 +64,8 @@ class statistics {
     statistics_summary sums_;  // the counts; means are kept as sums
     step_statistics latest_;
     std::unordered_map<sequence_id, double> without_token_;  // arrival times
-    std::vector<double> ttfts_;
+    std::vector<double> ttfts_;                              // the latest, for the median; a server runs for months
+    std::size_t ttft_count_ = 0;
 };
 
 }  // namespace imbrex::engine

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/grammar/token_trie.hpp"
+#include "engine/model/cuda_runner.hpp"
 #include "engine/model/kv_cache_layout.hpp"
 
 #include "engine/model/weight_mixture.hpp"
@@ -72,7 +73,8 @@ text_engine::text_engine(model_files files, const engine_options& options, const
                .max_num_batched_tokens = runner_options_.max_num_batched_tokens,
                .max_num_seqs = runner_options_.max_num_seqs,
                .separate_prefill = runner_options_.batch_invariant},
-              [this] { return make_detokenizer(); }) {}
+              [this] { return make_detokenizer(); }),
+      energy_(runner_options_.where == world::device ? cuda_bus_id() : std::string()) {}
 
 detokenize_function text_engine::make_detokenizer() const {
     return [this, decoder = incremental_detokenizer(files_.tokens, adding_.position, adding_.special)](
@@ -125,7 +127,20 @@ std::shared_ptr<const token_trie> text_engine::token_trie() const {
     return trie_;
 }
 
+statistics_summary text_engine::summary_with_energy() const {
+    statistics_summary all = engine_.summary();
+    const energy_reading energy = energy_.read();
+    all.gpu_joules = energy.gpu_joules;
+    all.cpu_joules = energy.cpu_joules;
+    return all;
+}
+
 std::vector<text_event> text_engine::step() {
+    constexpr double seconds_between_readings = 60;  // some counters begin again after twenty minutes
+    if (const double now = statistics::steady_seconds(); now - energy_was_read_ > seconds_between_readings) {
+        energy_.read();
+        energy_was_read_ = now;
+    }
     std::vector<text_event> events;
     for (event& each : engine_.step())
         events.push_back({each.id, std::move(each.text), each.reason, {.token = each.token}});

@@ -12,6 +12,7 @@
 
 #include "engine/loading/model_files.hpp"
 #include "engine/model/runner.hpp"
+#include "engine/serving/energy_meter.hpp"
 #include "engine/serving/engine.hpp"
 #include "engine/tokenizer/tokenizer.hpp"
 
@@ -83,6 +84,8 @@ class text_engine {
     const model_config& config() const { return files_.config; }
     const chat_source& chat() const { return files_.chat; }
     statistics_summary summary() const { return engine_.summary(); }
+    // With the energy that the devices have used since the start; reading the counters takes a millisecond.
+    statistics_summary summary_with_energy() const;
 
   private:
     detokenize_function make_detokenizer() const;
@@ -93,6 +96,8 @@ class text_engine {
     std::unique_ptr<runner> runner_;
     text_options adding_;  // of the sequence being added
     engine<runner> engine_;
+    mutable energy_meter energy_;
+    double energy_was_read_ = 0;
     mutable std::once_flag trie_is_made_;
     mutable std::shared_ptr<const imbrex::engine::token_trie> trie_;
 };

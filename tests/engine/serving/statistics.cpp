@@ -78,6 +78,27 @@ TEST_CASE("Computes times, rates and means of two steps") {
           "batch           2.5 sequences on average, 3 at most, 2 steps\n"
           "cache           75.0 % held on average, 100.0 % at most (8.0 MB); 25.0 % of tokens found\n"
           "preemptions     1\n");
+
+    statistics_summary with_energy = summary;
+    with_energy.gpu_joules = 10;
+    CHECK(with_energy.text().ends_with(
+        "preemptions     1\nenergy          10.0 J by the GPU, 2.500 J per generated token, 2 W\n"));
+    CHECK(with_energy.json().ends_with("\"preemptions\":1,\"gpu_joules\":10}"));
+}
+
+TEST_CASE("Mean and maximum of TTFT are of all sequences, the median is of the latest ones") {
+    double now = 0;
+    statistics all([&] { return now; });
+    constexpr int old = 5'000, latest = 10'000;
+    for (int i = 0; i < old + latest; ++i) {
+        all.arrived(i);
+        now += i < old ? 5 : 2;
+        all.token(i);
+    }
+    const statistics_summary summary = all.summary();
+    CHECK(summary.ttft_mean == doctest::Approx((5.0 * old + 2.0 * latest) / (old + latest)));
+    CHECK(summary.ttft_median == 2);
+    CHECK(summary.ttft_max == 5);
 }
 
 TEST_CASE("A sequence cancelled before its first token has no TTFT") {
