@@ -1,5 +1,6 @@
-// The kernels of the model on a GPU: GEMM and attention on tensor cores in bf16. If every sequence of a step has one
-// token, attention is paged decode (split-KV, GQA), otherwise attention forward over the paged KV cache. head_dims that
+// The kernels of the model on a GPU: GEMM and attention on tensor cores in bf16. If every sequence of a step has few
+// tokens, one or with its draft tokens several, attention is paged decode (split-KV, GQA), otherwise attention forward
+// over the paged KV cache. head_dims that
 // are no multiple of 16, or larger than the listed ones, use SIMT paged attention. cpu_kernels.hpp is the CPU
 // counterpart.
 //
@@ -90,6 +91,8 @@ class cuda_kernels {
 
     void begin(const step_inputs& now) {
         step_kind_ = !batch_invariant_ ? step_kind::any : now.is_decode ? step_kind::decode : step_kind::prefill;
+        decodes_ =
+            step_kind_ == step_kind::decode || (step_kind_ == step_kind::any && now.max_seqlen_q <= max_decode_tokens);
     }
 
     void embed_tokens(const table& from, const int* ids, const row_view<bf16>& out, float factor) {
@@ -166,13 +169,11 @@ class cuda_kernels {
         paged_append<bf16>::launch(where_, append_problem_of<bf16>(with), stream_);
         const attention_problem<bf16> p = attention_problem_of<bf16>(with);
         const attention_kind kind{with.window, attention_softcap_};
-        const bool decodes =
-            step_kind_ == step_kind::decode || (step_kind_ == step_kind::any && p.seqlen_q() == p.varlen.count);
         if (p.head_dim_qk() % 16 != 0 || p.head_dim_qk() > std::max({HeadDims...})) {
             return cuda_simt_attention<bf16>::launch(where_, p, kind, stream_);
         }
         visit_attention_kind(kind, [&]<class Mask, class Score>(const Mask& mask, const Score& score) {
-            if (decodes) {
+            if (decodes_) {
                 using decode = cuda_decode<Mask, Score, HeadDims...>;
                 const int split_size = batch_invariant_ ? batch_invariant_split_size : 0;
                 void* const workspace = workspace_of(decode::workspace_bytes(where_, p, split_size));
@@ -192,6 +193,8 @@ class cuda_kernels {
     };
     // Small enough that a single sequence occupies several SMs.
     static constexpr int batch_invariant_split_size = 128;
+    // Tokens of a sequence. With 4 query heads per KV head these are the 64 rows of the largest tile of paged decode.
+    static constexpr int max_decode_tokens = 16;
 
     // Of gate and up, or of Q, K and V.
     static std::size_t max_weight_rows(const model_config& config) {
@@ -270,6 +273,7 @@ class cuda_kernels {
     bool batch_invariant_;
     std::size_t max_weight_bytes_;          // of the largest matrix of a layer as bf16
     step_kind step_kind_ = step_kind::any;  // of this step
+    bool decodes_ = false;                  // this step: attention is paged decode
     world_buffer<bf16> normed_;             // normalised rows
     world_buffer<bf16> sublayer_out_;       // what attention or MLP adds, before its norm
     cuda_expert_mlp expert_mlp_;

@@ -222,8 +222,8 @@ class model {
         qkv_ = {where(), tokens * qkv_columns()};
         attention_out_ = {where(), tokens * q_columns()};
         mlp_hidden_ = {where(), tokens * config_.intermediate_size};
-        sampled_hidden_ = {where(), std::int64_t{options_.max_num_seqs} * config_.hidden_size};
-        logits_ = {where(), std::int64_t{options_.max_num_seqs} * config_.vocab_size};
+        sampled_hidden_ = {where(), std::int64_t{options_.max_samples()} * config_.hidden_size};
+        logits_ = {where(), std::int64_t{options_.max_samples()} * config_.vocab_size};
     }
 
     static row_view<element> rows(const world_buffer<element>& from, std::int64_t count, std::int64_t columns) {

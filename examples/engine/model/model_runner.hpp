@@ -32,7 +32,7 @@ class model_runner final : public runner {
           model_(files, options, progress, stream_.get()),
           staging_(options.where, options.max_num_batched_tokens, options.max_num_seqs,
                    max_blocks_per_seq(files.config, options), model_.cache_groups()),
-          sampler_(options.where, files.config.vocab_size, options.max_num_seqs) {
+          sampler_(options.where, files.config.vocab_size, options.max_samples()) {
         if (options.where != world::device) owners_ = files.weights.owners();
     }
 
@@ -54,8 +54,8 @@ class model_runner final : public runner {
             if (graph_samples) sampler_.launch(logits_->data(), stream_.get());
         };
         const bool decodes =
-            now.tokens == now.samples && now.samples <= max_graph_seqs && (now.is_decode || !options_.batch_invariant);
-        const graph_key key{now.sequences, now.max_blocks_per_seq, sampler_.graph_key()};
+            now.tokens == now.samples && now.samples <= max_graph_rows && (now.is_decode || !options_.batch_invariant);
+        const graph_key key{now.sequences, now.tokens, now.max_seqlen_q, now.max_blocks_per_seq, sampler_.graph_key()};
         if (decodes && warmed_up_.contains(key)) {
             graphs_[key].replay(stream_, launches);
         } else {
@@ -95,10 +95,11 @@ class model_runner final : public runner {
     }
 
     // Steps with equal keys have the same launches and the same buffer addresses.
-    using graph_key = std::tuple<int, int, sampler::graph_key_type>;  // sequences, max_blocks_per_seq, the sampler's
+    // Sequences, tokens, max_seqlen_q, max_blocks_per_seq, the sampler's graph key.
+    using graph_key = std::tuple<int, int, int, int, sampler::graph_key_type>;
 
-    // With more sequences the launch overhead is negligible.
-    static constexpr int max_graph_seqs = 64;
+    // With more rows the launch overhead is negligible.
+    static constexpr int max_graph_rows = 64;
 
     runner_options options_;
     std::vector<std::shared_ptr<const void>> owners_;  // of the weights, which a CPU reads where they lie

@@ -27,10 +27,13 @@ struct runner_options {
     int num_window_kv_blocks = 0;      // the same in groups with a window; 0: as many as in the others
     int max_num_batched_tokens = 512;  // maximum tokens of a batch
     int max_num_seqs = 64;
-    int context = 0;  // maximum tokens of a sequence; 0: the model's. RoPE scalings may depend on it
+    int max_num_draft_tokens = 0;  // speculative decoding: draft tokens of a batch
+    int context = 0;               // maximum tokens of a sequence; 0: the model's. RoPE scalings may depend on it
     // On a GPU: the logits of a sequence have the same bits in every batch. A batch then has either prompt tokens or
     // generated tokens. (On a CPU logits never depend on the batch.)
     bool batch_invariant = false;
+
+    int max_samples() const { return max_num_seqs + max_num_draft_tokens; }  // rows of logits of a batch
 };
 
 // Called with the loaded and the total bytes of the weights.
@@ -40,13 +43,13 @@ class runner {
   public:
     virtual ~runner() = default;
 
-    // One token per entry that samples, as engine<runner> requires.
+    // One token per sampled position, as engine<runner> requires.
     virtual std::vector<int> run(const batch& work) = 0;
 
     // The same, with the requested log-probabilities.
     virtual const std::vector<sampled_token>& last_sampled() const = 0;
 
-    // Logits of the last step, [entries that sample, vocabulary].
+    // Logits of the last step, [sampled positions, vocabulary].
     virtual std::vector<float> last_logits() const = 0;
 };
 

@@ -35,7 +35,7 @@ class sampler {
           max_rows_(max_rows),
           out_(where, static_cast<std::size_t>(max_rows) * 4 * words_of_row(max_logprobs)) {}
 
-    // Logits in the memory of the world, one row per entry that samples.
+    // Logits in the memory of the world, one row per sampled position.
     std::vector<sampled_token> sample(const batch& work, const float* logits,
                                       const world_stream& stream = world_stream(world::host)) {
         stage(work);
@@ -49,7 +49,8 @@ class sampler {
     // the results after synchronizing the stream. Only then may the next batch be staged.
     void stage(const batch& work) {
         rows_ = work.samples();
-        require(rows_ <= max_rows_, "batch: ", rows_, " of its entries sample; this sampler was made for ", max_rows_);
+        require(rows_ <= max_rows_, "batch: ", rows_, " of its positions are sampled; this sampler was made for ",
+                max_rows_);
         if (rows_ == 0) return;
         const sampling_arrays arrays = sampling_arrays_of(work, vocabulary_);
         const std::size_t options = 0, starts = behind(options, std::span(arrays.options));
@@ -67,7 +68,7 @@ class sampler {
             problem_.adjustment_offsets = in_.at<int>(starts);
         }
         stage_results(arrays.num_top_logprobs);
-        stage_masks(work, arrays, in_.at<int>(mask_rows));
+        stage_masks(arrays, in_.at<int>(mask_rows));
     }
     void copy_to_device(void* stream) const {
         if (rows_ == 0) return;
@@ -95,15 +96,16 @@ class sampler {
         const float* const floats = out_.host_pointer<float>();
         std::vector<sampled_token> all;
         for (const batch_entry& entry : work.entries) {
-            if (!entry.samples) continue;
-            const std::size_t row = all.size();
-            sampled_token& one = all.emplace_back(sampled_token{.token = numbers[row]});
             const auto asked = static_cast<std::size_t>(entry.sequence->sampling.logprobs);
-            if (asked == 0) continue;
-            one.logprob = floats[count + row];
-            for (std::size_t i = 0; i < asked; ++i) {
-                const int token = numbers[2 * count + row * each + i];
-                if (token >= 0) one.top_logprobs.push_back({token, floats[(2 + each) * count + row * each + i]});
+            for (int left = entry.num_samples(); left > 0; --left) {
+                const std::size_t row = all.size();
+                sampled_token& one = all.emplace_back(sampled_token{.token = numbers[row]});
+                if (asked == 0) continue;
+                one.logprob = floats[count + row];
+                for (std::size_t i = 0; i < asked; ++i) {
+                    const int token = numbers[2 * count + row * each + i];
+                    if (token >= 0) one.top_logprobs.push_back({token, floats[(2 + each) * count + row * each + i]});
+                }
             }
         }
         return all;
@@ -122,19 +124,18 @@ class sampler {
     }
 
     std::size_t mask_words() const { return static_cast<std::size_t>(detail::token_mask_words(vocabulary_)); }
-    void stage_masks(const batch& work, const sampling_arrays& arrays, const int* rows) {
-        if (arrays.num_token_masks == 0) return;
+    void stage_masks(const sampling_arrays& arrays, const int* rows) {
+        if (arrays.token_masks.empty()) return;
         if (masks_.bytes() == 0)
             masks_ = pinned_staging(where_, static_cast<std::size_t>(max_rows_) * mask_words() * sizeof(std::uint32_t));
         std::uint32_t* next = masks_.host_pointer<std::uint32_t>();
-        for (const batch_entry& entry : work.entries) {
-            if (!entry.samples || !has_token_mask(*entry.sequence)) continue;
-            write_token_mask(*entry.sequence, std::span(next, mask_words()));
+        for (const token_mask& each : arrays.token_masks) {
+            write_token_mask(each, std::span(next, mask_words()));
             next += mask_words();
         }
         problem_.token_masks = masks_.at<std::uint32_t>();
         problem_.token_mask_rows = rows;
-        problem_.num_token_masks = arrays.num_token_masks;
+        problem_.num_token_masks = static_cast<int>(arrays.token_masks.size());
     }
 
     void stage_results(int num_top_logprobs) {

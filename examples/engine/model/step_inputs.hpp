@@ -22,6 +22,7 @@ struct step_inputs {
     int sequences = 0;
     int samples = 0;
     int max_blocks_per_seq = 0;
+    int max_seqlen_q = 0;    // of a sequence
     bool is_decode = false;  // all tokens are generated tokens
     const int* input_ids = nullptr;
     const int* cu_seqlens_q = nullptr;
@@ -40,9 +41,9 @@ class step_staging {
         : max_num_batched_tokens_(max_num_batched_tokens),
           max_num_seqs_(max_num_seqs),
           max_blocks_per_seq_(padded_blocks_per_seq(max_blocks_per_seq)),
-          memory_(where, sizeof(int) * (static_cast<std::size_t>(max_num_batched_tokens) + 1 +
+          memory_(where, sizeof(int) * (2 * static_cast<std::size_t>(max_num_batched_tokens) + 1 +
                                         static_cast<std::size_t>(max_num_seqs) *
-                                            (3 + static_cast<std::size_t>(groups) *
+                                            (2 + static_cast<std::size_t>(groups) *
                                                      static_cast<std::size_t>(max_blocks_per_seq_)))) {}
 
     step_inputs stage(const packed_batch& packed) {
@@ -53,11 +54,15 @@ class step_staging {
                 " sequences; this runner was made for ", max_num_seqs_);
         require(packed.max_blocks_per_seq <= max_blocks_per_seq_, "batch: a sequence has ", packed.max_blocks_per_seq,
                 " blocks; this runner was made for ", max_blocks_per_seq_);
+        int max_seqlen_q = 0;
+        for (std::size_t i = 0; i < packed.seqused_k.size(); ++i)
+            max_seqlen_q = std::max(max_seqlen_q, packed.cu_seqlens_q[i + 1] - packed.cu_seqlens_q[i]);
         staged_bytes_ = 0;
         return {.tokens = size(packed.input_ids),
                 .sequences = size(packed.seqused_k),
                 .samples = size(packed.logits_indices),
                 .max_blocks_per_seq = packed.max_blocks_per_seq,
+                .max_seqlen_q = max_seqlen_q,
                 .input_ids = stage_array(packed.input_ids),
                 .cu_seqlens_q = stage_array(packed.cu_seqlens_q),
                 .seqused_k = stage_array(packed.seqused_k),

@@ -1,5 +1,5 @@
 // The input of a runner for one step: the tokens to compute for each sequence, and the block copies (copy-on-write) to
-// make before anything is written. The runner returns one token per entry that samples, in order.
+// make before anything is written. The runner returns one token per sampled position, in order of the entries.
 #pragma once
 
 #include "engine/serving/block_manager.hpp"
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <iterator>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace imbrex::engine {
@@ -20,6 +21,16 @@ struct batch_entry {
     int count = 0;
     bool samples =
         false;  // sample from the last token's logits; false for all but the last chunk of a prompt (chunked prefill)
+    // Speculative decoding: draft tokens behind the last token of the sequence, at most max_draft. They are computed as
+    // well, and a token is sampled from the logits of each, as if the draft before it were part of the sequence.
+    std::vector<int> draft{};
+    int max_draft = 0;
+
+    int num_samples() const { return samples ? 1 + static_cast<int>(draft.size()) : 0; }
+    void add_draft(std::vector<int> tokens) {
+        count += static_cast<int>(tokens.size());
+        draft = std::move(tokens);
+    }
 };
 
 struct batch {
@@ -31,7 +42,16 @@ struct batch {
         for (const batch_entry& entry : entries) all += entry.count;
         return all;
     }
-    int samples() const { return static_cast<int>(std::ranges::count(entries, true, &batch_entry::samples)); }
+    int samples() const {
+        int all = 0;
+        for (const batch_entry& entry : entries) all += entry.num_samples();
+        return all;
+    }
+    int drafted() const {
+        int all = 0;
+        for (const batch_entry& entry : entries) all += static_cast<int>(entry.draft.size());
+        return all;
+    }
     // Entries that compute generated tokens only.
     int generated() const {
         return static_cast<int>(std::ranges::count_if(
@@ -65,10 +85,13 @@ inline packed_batch pack_batch(const batch& all, int block_size, int groups = 1)
     for (const batch_entry& entry : all.entries) {
         const int last = entry.first + entry.count;
         const auto tokens = entry.sequence->tokens.begin();
-        packed.input_ids.insert(packed.input_ids.end(), tokens + entry.first, tokens + last);
+        const auto drafted = static_cast<int>(entry.draft.size());
+        packed.input_ids.insert(packed.input_ids.end(), tokens + entry.first, tokens + last - drafted);
+        packed.input_ids.insert(packed.input_ids.end(), entry.draft.begin(), entry.draft.end());
         packed.cu_seqlens_q.push_back(static_cast<int>(packed.input_ids.size()));
         packed.seqused_k.push_back(last);
-        if (entry.samples) packed.logits_indices.push_back(packed.cu_seqlens_q.back() - 1);
+        for (int left = entry.num_samples(); left > 0; --left)
+            packed.logits_indices.push_back(packed.cu_seqlens_q.back() - left);
     }
     for (int group = 0; group < groups; ++group) {
         for (const batch_entry& entry : all.entries) {

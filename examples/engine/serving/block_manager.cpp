@@ -32,6 +32,10 @@ std::int64_t block_manager::used_bytes() const {
     return all;
 }
 
+int block_manager::min_free() const {
+    return std::ranges::min_element(pools_, {}, &block_pool::num_free)->num_free();
+}
+
 std::int64_t block_manager::max_sequence_tokens() const {
     std::int64_t most = std::numeric_limits<std::int64_t>::max();
     for (int i = 0; i < num_groups(); ++i) {

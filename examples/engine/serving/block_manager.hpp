@@ -58,6 +58,7 @@ class block_manager {
     const cache_group& group(int number) const { return groups_[static_cast<std::size_t>(number)]; }
     const block_pool& pool(int group) const { return pools_[static_cast<std::size_t>(group)]; }
     int block_size() const { return block_size_; }
+    int min_free() const;  // free blocks of the group that has the fewest
     int blocks_for(int tokens) const { return (tokens + block_size_ - 1) / block_size_; }
     std::int64_t bytes() const;
     std::int64_t used_bytes() const;

@@ -5,6 +5,7 @@
 
 #include "engine/serving/batch.hpp"
 #include "engine/serving/scheduler.hpp"
+#include "engine/serving/speculation.hpp"
 #include "engine/serving/statistics.hpp"
 #include "engine/serving/stop_strings.hpp"
 
@@ -18,7 +19,7 @@
 
 namespace imbrex::engine {
 
-// Makes the block copies, computes the tokens and returns one token per entry that samples.
+// Makes the block copies, computes the tokens and returns one token per sampled position.
 template <class Runner>
 concept batch_runner = requires(Runner& runner, const batch& work) {
     { runner.run(work) } -> std::same_as<std::vector<int>>;
@@ -33,6 +34,7 @@ struct event {
     int token;
     std::string text;      // new text; without stop strings and EOS tokens
     finish_reason reason;  // none: the sequence continues
+    int sample = 0;        // which of the sampled tokens of the step it is
 };
 
 template <batch_runner Runner>
@@ -45,6 +47,9 @@ class engine {
           scheduler_(std::move(blocks), options),
           make_detokenizer_(std::move(make_detokenizer)),
           statistics_(std::move(figures)) {}
+
+    // Drafts for the decoding sequences; scheduler_options say how many at most. The texts stay the same.
+    void speculate(speculation drafts) { speculation_.emplace(std::move(drafts)); }
 
     std::vector<sequence_id> add(const request& wanted) {
         std::vector<sequence_id> ids = scheduler_.add(wanted);
@@ -62,10 +67,13 @@ class engine {
     // Runs one batch and returns its events; empty if there is no work.
     std::vector<event> step() {
         statistics_.step_begins();
-        const batch work = scheduler_.schedule();
+        batch work = scheduler_.schedule();
         if (work.entries.empty()) return {};
         std::vector<event> events;
-        for (const progress& each : run(work)) events.push_back(event_of(each));
+        for (const progress& each : run(work)) {
+            // Of several tokens, one may have completed a stop string.
+            if (outputs_.contains(each.id)) events.push_back(event_of(each));
+        }
         count(work);
         return events;
     }
@@ -82,9 +90,14 @@ class engine {
         stop_string_filter text;
     };
 
-    std::vector<progress> run(const batch& work) {
+    std::vector<progress> run(batch& work) {
         try {
-            return scheduler_.finish(work, runner_.run(work));
+            if (speculation_) speculation_->draft(work);
+            const std::vector<int> sampled = runner_.run(work);
+            const double ended = speculation_ ? speculation_->now() : 0;
+            std::vector<progress> tokens = scheduler_.finish(work, sampled);
+            if (speculation_) speculation_->learn(work, tokens, ended);
+            return tokens;
         } catch (...) {
             scheduler_.abandon(work);
             throw;
@@ -92,7 +105,7 @@ class engine {
     }
 
     event event_of(const progress& each) {
-        event shown{.id = each.id, .token = each.token, .text = {}, .reason = each.reason};
+        event shown{.id = each.id, .token = each.token, .text = {}, .reason = each.reason, .sample = each.sample};
         statistics_.token(each.id);
         auto& [decode, text] = outputs_.at(each.id);
         if (decode && each.reason != finish_reason::eos_token) shown.text = text.push(decode(each.token));
@@ -107,6 +120,7 @@ class engine {
 
     bool end(sequence_id id, finish_reason reason) {
         scheduler_.end(id, reason);
+        if (speculation_) speculation_->ended(id);
         if (outputs_.erase(id) == 0) return false;
         statistics_.ended(id, reason);
         return true;
@@ -116,18 +130,22 @@ class engine {
         const block_manager& blocks = scheduler_.blocks();
         const scheduler_counts& counts = scheduler_.counts();
         statistics_.step_ends({.sequences = static_cast<int>(work.entries.size()),
+                               .sampling = work.samples() - work.drafted(),
                                .tokens = work.tokens(),
                                .used_bytes = blocks.used_bytes(),
                                .cache_bytes = blocks.bytes(),
                                .prompt_tokens = counts.prompt_tokens,
                                .cached_tokens = counts.cached_tokens,
-                               .preemptions = counts.preemptions});
+                               .preemptions = counts.preemptions,
+                               .drafted_tokens = counts.drafted_tokens,
+                               .accepted_tokens = counts.accepted_tokens});
     }
 
     Runner& runner_;
     scheduler scheduler_;
     std::function<detokenize_function()> make_detokenizer_;
     statistics statistics_;
+    std::optional<speculation> speculation_;
     std::unordered_map<sequence_id, output> outputs_;
 };
 

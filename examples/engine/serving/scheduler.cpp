@@ -33,6 +33,9 @@ scheduler::scheduler(block_manager blocks, scheduler_options options)
     require(options.max_num_batched_tokens >= options.max_num_seqs,
             "max_num_batched_tokens: ", options.max_num_batched_tokens, "; it must be at least max_num_seqs, ",
             options.max_num_seqs, ", so that every sequence gets a token in each step");
+    require(options.max_draft_tokens >= 0 && options.max_num_draft_tokens >= 0,
+            "max_draft_tokens: ", options.max_draft_tokens, ", and ", options.max_num_draft_tokens,
+            " of all sequences; they must be 0 (none; any number) or more");
 }
 
 void scheduler::limit_batched_tokens(int tokens) {
@@ -208,6 +211,26 @@ void scheduler::fill_batch(batch& next) {
                                 .count = count,
                                 .samples = count == it->num_uncomputed_tokens()});
     }
+    allow_drafts(next, budget);
+}
+
+// Drafts leave a free block to each running sequence: they cause no preemption.
+void scheduler::allow_drafts(batch& next, int budget) {
+    const auto decodes = [](const batch_entry& entry) {
+        return entry.samples && entry.count == 1 && !entry.sequence->is_prefill();
+    };
+    const auto sharers = static_cast<int>(std::ranges::count_if(next.entries, decodes));
+    if (sharers == 0) return;
+    const int all = options_.max_num_draft_tokens == 0 ? budget : std::min(budget, options_.max_num_draft_tokens);
+    for (batch_entry& entry : next.entries) {
+        if (!decodes(entry)) continue;
+        sequence& it = *sequences_.at(entry.sequence->id);
+        const int most = std::min({options_.max_draft_tokens, all / sharers, it.max_total_tokens - it.length() - 1});
+        const auto room = [&] { return blocks_.capacity(it.block_table) - it.length(); };
+        const int more = std::max(blocks_.blocks_for(most - room()), 0);
+        if (more > 0 && blocks_.min_free() >= running() + more) blocks_.extend(it.block_table, it.length() + most);
+        entry.max_draft = std::clamp(room(), 0, std::max(most, 0));
+    }
 }
 
 void scheduler::preempt_last() {
@@ -222,29 +245,42 @@ void scheduler::preempt_last() {
 
 std::vector<progress> scheduler::finish(const batch& done, std::span<const int> sampled) {
     require(static_cast<int>(sampled.size()) == done.samples(), "sampled: ", sampled.size(), " tokens; the batch has ",
-            done.samples(), " entries that sample");
+            done.samples(), " sampled positions");
     release_batch(done);
     std::vector<progress> all;
-    auto token = sampled.begin();
+    int first = 0;  // of the entry's sampled tokens
     for (const batch_entry& entry : done.entries) {
-        const int next = entry.samples ? *token++ : -1;
+        const int own = std::exchange(first, first + entry.num_samples());
         const auto found = sequences_.find(entry.sequence->id);
         if (found == sequences_.end()) continue;  // it ended while the batch ran
         sequence& it = *found->second;
-        const int computed = it.num_computed_tokens + entry.count;
+        const auto drafted = static_cast<int>(entry.draft.size());
+        counts_.drafted_tokens += drafted;
+        int computed = entry.first + entry.count - drafted;
+        finish_reason reason = finish_reason::none;
+        bool accepted = true;
+        for (int i = 0; i < entry.num_samples() && accepted && reason == finish_reason::none; ++i) {
+            const int token = sampled[static_cast<std::size_t>(own + i)];
+            reason = append(it, token);
+            accepted = i < drafted && token == entry.draft[static_cast<std::size_t>(i)];
+            all.push_back({.id = it.id, .token = token, .reason = reason, .sample = own + i, .accepted = accepted});
+            counts_.accepted_tokens += accepted;
+            if (accepted && reason == finish_reason::none) ++computed;  // its keys and values are right
+        }
         blocks_.cache_full_blocks(it.block_table, it.tokens,
                                   options_.separate_prefill ? std::min(computed, it.num_prompt_tokens) : computed);
         blocks_.free_behind_windows(it.block_table, computed);
         it.num_computed_tokens = computed;
-        if (!entry.samples) continue;
-        it.tokens.push_back(next);
-        const bool last = std::ranges::find(it.eos_tokens, next) != it.eos_tokens.end();
-        if (it.constraint && !last) it.constraint->push(next);
-        const finish_reason reason = last ? finish_reason::eos_token : reason_of_end(it);
-        all.push_back({.id = it.id, .token = next, .reason = reason});
         if (reason != finish_reason::none) end(it.id, reason);
     }
     return all;
+}
+
+finish_reason scheduler::append(sequence& it, int token) {
+    it.tokens.push_back(token);
+    if (std::ranges::find(it.eos_tokens, token) != it.eos_tokens.end()) return finish_reason::eos_token;
+    if (it.constraint) it.constraint->push(token);
+    return reason_of_end(it);
 }
 
 void scheduler::abandon(const batch& failed) {

@@ -5,6 +5,7 @@
 //   append_blocks  allocates blocks for the next tokens of running sequences, preempting the last in order if needed
 //   admit          starts waiting sequences in order, with blocks for all their tokens; may preempt lower priorities
 //   fill           fills the batch; in layers with a window, a chunk of a prompt gets its blocks now
+//   allow_drafts   what is left of the token budget may be filled with draft tokens of decoding sequences
 //
 // The first in order always gets a block, since all others can be preempted, so every step makes progress. Preemption
 // is by recompute: the sequence frees its blocks and waits; later it reuses blocks that are still cached and recomputes
@@ -32,6 +33,8 @@ struct scheduler_options {
     // Never mixes prompt and generated tokens in one batch, and caches prompt blocks only. For a batch-invariant
     // runner, whose kernel for a token depends on whether the token is of the prompt or generated.
     bool separate_prefill = false;
+    int max_draft_tokens = 0;      // speculative decoding: draft tokens of a sequence in a step; 0: none
+    int max_num_draft_tokens = 0;  // the same of all sequences; 0: as many as the token budget allows
 };
 
 struct scheduler_counts {
@@ -39,13 +42,16 @@ struct scheduler_counts {
     std::int64_t copies = 0;         // of blocks
     std::int64_t prompt_tokens = 0;  // tokens of sequences when they started or resumed
     std::int64_t cached_tokens = 0;  // of these, found in the prefix cache
+    std::int64_t drafted_tokens = 0, accepted_tokens = 0;
 };
 
-// The result of a step for a sequence that got a token.
+// A new token of a sequence. With accepted draft tokens a sequence gets several in a step, in order.
 struct progress {
     sequence_id id;
     int token;
-    finish_reason reason;  // none: it continues
+    finish_reason reason;   // none: it continues
+    int sample = 0;         // which of the sampled tokens it is
+    bool accepted = false;  // it was a draft token
 };
 
 class scheduler {
@@ -63,6 +69,8 @@ class scheduler {
     bool cancel(sequence_id id) { return end(id, finish_reason::cancelled); }
 
     // The next batch. Pass it to finish, or to abandon if it failed: its sequences are then recomputed.
+    // Between schedule and finish, add_draft may give its entries up to max_draft tokens. A sequence keeps the sampled
+    // tokens up to the first that differs from its draft: those that it would get one by one.
     batch schedule();
     std::vector<progress> finish(const batch& done, std::span<const int> sampled);
     void abandon(const batch& failed);
@@ -87,6 +95,8 @@ class scheduler {
     void append_blocks();
     void admit_waiting(batch& next);
     void fill_batch(batch& next);
+    void allow_drafts(batch& next, int budget);
+    static finish_reason append(sequence& it, int token);
     int wanted(const sequence& it) const;
 
     // For the next token.

@@ -52,6 +52,7 @@ void statistics::step_ends(const step_statistics& figures) {
     sums_.busy_seconds += clock_() - step_began_;
     sums_.computed_tokens += figures.tokens;
     sums_.batch_mean += figures.sequences;
+    sums_.tokens_per_step += figures.sampling;
     sums_.batch_max = std::max(sums_.batch_max, figures.sequences);
     const double held = ratio(static_cast<double>(figures.used_bytes), static_cast<double>(figures.cache_bytes));
     sums_.kv_cache_bytes_max = std::max(sums_.kv_cache_bytes_max, figures.used_bytes);
@@ -69,6 +70,10 @@ statistics_summary statistics::summary() const {
     all.prefix_cache_hit_rate =
         ratio(static_cast<double>(latest_.cached_tokens), static_cast<double>(latest_.prompt_tokens));
     all.preemptions = latest_.preemptions;
+    all.drafted_tokens = latest_.drafted_tokens;
+    all.accepted_tokens = latest_.accepted_tokens;
+    all.acceptance_rate = ratio(static_cast<double>(all.accepted_tokens), static_cast<double>(all.drafted_tokens));
+    all.tokens_per_step = ratio(static_cast<double>(all.generated_tokens), sums_.tokens_per_step);
     if (ttfts_.empty()) return all;
     std::vector<double> sorted = ttfts_;
     std::ranges::sort(sorted);
@@ -103,6 +108,10 @@ std::string statistics_summary::json() const {
     add("kv_cache_bytes_max", static_cast<double>(kv_cache_bytes_max));
     add("prefix_cache_hit_rate", prefix_cache_hit_rate);
     add("preemptions", static_cast<double>(preemptions));
+    add("drafted_tokens", static_cast<double>(drafted_tokens));
+    add("accepted_tokens", static_cast<double>(accepted_tokens));
+    add("acceptance_rate", acceptance_rate);
+    add("tokens_per_step", tokens_per_step);
     for (const auto& [name, joules] : {std::pair("gpu_joules", gpu_joules), std::pair("cpu_joules", cpu_joules)}) {
         if (joules) add(name, *joules);
     }
@@ -129,6 +138,10 @@ std::string statistics_summary::text() const {
          kv_cache_usage_mean * 100, kv_cache_usage_max * 100, static_cast<double>(kv_cache_bytes_max) / 1e6,
          prefix_cache_hit_rate * 100);
     line("preemptions     %lld\n", count(preemptions));
+    if (drafted_tokens > 0) {
+        line("drafts          %lld tokens, %lld accepted (%.1f %%); %.2f tokens a step and sequence\n",
+             count(drafted_tokens), count(accepted_tokens), acceptance_rate * 100, tokens_per_step);
+    }
     const auto energy = [&](const char* device, std::optional<double> joules) {
         if (!joules) return;
         line("energy          %.1f J by the %s, %.3f J per generated token, %.0f W\n", *joules, device,

@@ -29,7 +29,10 @@ struct statistics_summary {
     std::int64_t kv_cache_bytes_max = 0;                     // held
     double prefix_cache_hit_rate = 0;                        // fraction of initial tokens found in the cache
     std::int64_t preemptions = 0;
-    std::optional<double> gpu_joules{}, cpu_joules{};  // of the whole devices, since the start; absent: no counter
+    std::int64_t drafted_tokens = 0, accepted_tokens = 0;  // speculative decoding
+    double acceptance_rate = 0;                            // accepted / drafted
+    double tokens_per_step = 0;                            // of a sequence that samples
+    std::optional<double> gpu_joules{}, cpu_joules{};      // of the whole devices, since the start; absent: no counter
 
     std::string text() const;  // several lines
     std::string json() const;  // one object, on one line
@@ -37,9 +40,11 @@ struct statistics_summary {
 
 struct step_statistics {
     int sequences = 0;
+    int sampling = 0;  // sequences that sample
     int tokens = 0;
     std::int64_t used_bytes = 0, cache_bytes = 1;                        // of the KV cache
     std::int64_t prompt_tokens = 0, cached_tokens = 0, preemptions = 0;  // since the start
+    std::int64_t drafted_tokens = 0, accepted_tokens = 0;                // the same
 };
 
 class statistics {

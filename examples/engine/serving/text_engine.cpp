@@ -7,8 +7,10 @@
 #include "engine/grammar/token_trie.hpp"
 #include "engine/model/cuda_runner.hpp"
 #include "engine/model/kv_cache_layout.hpp"
-
+#include "engine/model/steered_runner.hpp"
 #include "engine/model/weight_mixture.hpp"
+#include "engine/serving/draft_model.hpp"
+#include "engine/serving/ngram_proposer.hpp"
 
 namespace imbrex::engine {
 
@@ -18,6 +20,18 @@ int context_of(const model_files& files, const engine_options& options) {
     require(options.context >= 0 && options.context <= files.config.context, "context: ", options.context,
             "; the model was made for ", files.config.context, " tokens at most");
     return options.context == 0 ? files.config.context : options.context;
+}
+
+// More rows of logits than this take much memory, and drafts do not pay.
+constexpr int most_draft_tokens_of_step = 128;
+
+int draft_tokens_of_step(const engine_options& options) {
+    const speculation_options& drafts = options.speculation;
+    if (drafts.source == draft_source::none) return 0;
+    require(drafts.draft_tokens >= 1 && drafts.draft_tokens <= most_draft_tokens_of_step,
+            "draft tokens: ", drafts.draft_tokens, "; must be from 1 to ", most_draft_tokens_of_step);
+    return std::min(std::max(drafts.draft_tokens * std::min(options.max_num_seqs, most_draft_tokens_of_step), 1),
+                    most_draft_tokens_of_step);
 }
 
 runner_options runner_options_of(const model_files& files, const engine_options& options, int context) {
@@ -31,6 +45,7 @@ runner_options runner_options_of(const model_files& files, const engine_options&
                           .kv_cache = options.kv_cache,
                           .max_num_batched_tokens = options.max_num_batched_tokens,
                           .max_num_seqs = std::min(options.max_num_seqs, options.max_num_batched_tokens),
+                          .max_num_draft_tokens = draft_tokens_of_step(options),
                           .context = context,
                           .batch_invariant = options.batch_invariant && options.where == world::device};
     return with_kv_blocks(files.config, result, options.kv_cache_bytes);
@@ -41,6 +56,40 @@ std::unique_ptr<runner> load_runner(model_files& files, runner_options& options,
     std::unique_ptr<runner> made = make_runner(files, options, progress);
     if (options.where == world::device) files.weights = {};  // they were copied
     return made;
+}
+
+std::unique_ptr<runner> load_target(model_files& files, runner_options& options, const speculation_options& drafts,
+                                    const loading_progress& progress) {
+    std::unique_ptr<runner> made = load_runner(files, options, progress);
+    if (!drafts.steered_acceptance) return made;
+    return std::make_unique<steered_runner>(std::move(made), *drafts.steered_acceptance);
+}
+
+std::unique_ptr<draft_proposer> load_draft_model(const engine_options& target, const model_files& files, int context,
+                                                 const loading_progress& progress) {
+    require(target.speculation.draft_model != nullptr, "draft model: none; speculation with a model needs one");
+    model_files& draft = *target.speculation.draft_model;
+    require_same_vocabulary(files.tokens, draft.tokens);
+    engine_options own = target;
+    own.context = std::min(context, draft.config.context);
+    own.speculation = {};
+    own.batch_invariant = false;
+    runner_options options = runner_options_of(draft, own, own.context);
+    options.num_window_kv_blocks = 0;  // a prompt gets all its blocks at once
+    std::unique_ptr<runner> made = load_runner(draft, options, progress);
+    return std::make_unique<draft_model>(std::move(made),
+                                         block_manager(kv_cache_groups(draft.config, options), options.block_size),
+                                         draft_model_options{.context = own.context,
+                                                             .max_num_batched_tokens = options.max_num_batched_tokens,
+                                                             .vocab_size = files.config.vocab_size});
+}
+
+std::unique_ptr<draft_proposer> make_proposer(const engine_options& options, const model_files& files, int context,
+                                              const loading_progress& progress) {
+    if (options.speculation.source == draft_source::model) return load_draft_model(options, files, context, progress);
+    ngram_options search;
+    if (options.speculation.steered_acceptance) search.min_ngram = 0;
+    return std::make_unique<ngram_proposer>(search);
 }
 
 }  // namespace
@@ -67,14 +116,20 @@ text_engine::text_engine(model_files files, const engine_options& options, const
     : files_(std::move(files)),
       context_(context_of(files_, options)),
       runner_options_(runner_options_of(files_, options, context_)),
-      runner_(load_runner(files_, runner_options_, progress)),
-      engine_(*runner_, block_manager(kv_cache_groups(files_.config, runner_options_), runner_options_.block_size),
-              {.context = context_,
-               .max_num_batched_tokens = runner_options_.max_num_batched_tokens,
-               .max_num_seqs = runner_options_.max_num_seqs,
-               .separate_prefill = runner_options_.batch_invariant},
-              [this] { return make_detokenizer(); }),
-      energy_(runner_options_.where == world::device ? cuda_bus_id() : std::string()) {}
+      runner_(load_target(files_, runner_options_, options.speculation, progress)),
+      engine_(
+          *runner_, block_manager(kv_cache_groups(files_.config, runner_options_), runner_options_.block_size),
+          {.context = context_,
+           .max_num_batched_tokens = runner_options_.max_num_batched_tokens,
+           .max_num_seqs = runner_options_.max_num_seqs,
+           .separate_prefill = runner_options_.batch_invariant,
+           .max_draft_tokens = options.speculation.source == draft_source::none ? 0 : options.speculation.draft_tokens,
+           .max_num_draft_tokens = runner_options_.max_num_draft_tokens},
+          [this] { return make_detokenizer(); }),
+      energy_(runner_options_.where == world::device ? cuda_bus_id() : std::string()) {
+    if (options.speculation.source == draft_source::none) return;
+    engine_.speculate(speculation(make_proposer(options, files_, context_, progress), options.speculation.depth));
+}
 
 detokenize_function text_engine::make_detokenizer() const {
     return [this, decoder = incremental_detokenizer(files_.tokens, adding_.position, adding_.special)](
@@ -142,11 +197,10 @@ std::vector<text_event> text_engine::step() {
         energy_was_read_ = now;
     }
     std::vector<text_event> events;
-    for (event& each : engine_.step())
-        events.push_back({each.id, std::move(each.text), each.reason, {.token = each.token}});
-    // No sequence is cancelled within a step, so each sampled token is one event, in the same order.
-    const std::vector<sampled_token>& sampled = runner_->last_sampled();
-    for (std::size_t i = 0; i < events.size() && events.size() == sampled.size(); ++i) events[i].sampled = sampled[i];
+    for (event& each : engine_.step()) {
+        events.push_back({each.id, std::move(each.text), each.reason,
+                          runner_->last_sampled().at(static_cast<std::size_t>(each.sample))});
+    }
     return events;
 }
 

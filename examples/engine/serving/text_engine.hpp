@@ -14,6 +14,7 @@
 #include "engine/model/runner.hpp"
 #include "engine/serving/energy_meter.hpp"
 #include "engine/serving/engine.hpp"
+#include "engine/serving/speculation_options.hpp"
 #include "engine/tokenizer/tokenizer.hpp"
 
 namespace imbrex::engine {
@@ -30,6 +31,7 @@ struct engine_options {
     int max_num_batched_tokens = 512;  // token budget of a step
     int max_num_seqs = 64;             // maximum running sequences; at most max_num_batched_tokens
     bool batch_invariant = false;      // on a GPU: texts do not depend on the batch (cost: docs/engine.md)
+    speculation_options speculation{};
 };
 
 struct text_options {

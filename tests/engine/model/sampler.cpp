@@ -52,6 +52,41 @@ std::string change_of(const sampling_arrays& arrays, int row, int token) {
 
 }  // namespace
 
+TEST_CASE("A draft token is seen by the positions behind it") {
+    batch work;
+    work.entries.push_back(entry_of({5, 9, 7}, 2, options_of([](auto& it) {
+                                        it.frequency_penalty = 1;
+                                        it.bias = {{20, -1.0f}};
+                                        it.seed = 4;
+                                    })));
+    work.entries.back().add_draft({7, 20});
+    work.entries.push_back(entry_of({1}, 1, options_of([](auto& it) { it.logprobs = 2; })));
+    const sampling_arrays arrays = sampling_arrays_of(work, vocabulary);
+    REQUIRE(arrays.options.size() == 4);
+    for (int row = 0; row < 3; ++row) {
+        CHECK(arrays.options[static_cast<std::size_t>(row)].position == 3 + row);
+        CHECK(arrays.options[static_cast<std::size_t>(row)].seed == 4);
+        CHECK(change_of(arrays, row, 5) == "0 in prompt 0");
+    }
+    CHECK(arrays.options[3].position == 1);
+    CHECK(change_of(arrays, 0, 7) == "1 0");
+    CHECK(change_of(arrays, 1, 7) == "2 0");
+    CHECK(change_of(arrays, 1, 20) == "0 -1");
+    CHECK(change_of(arrays, 2, 20) == "1 -1");
+    CHECK(change_of(arrays, 3, 7) == "nothing");
+
+    // The tokens, log-probabilities included, are those of the sequence that has the draft tokens.
+    const std::vector<float> logits = random_logits(4, 1);
+    const auto tokens = sampler(world::host, vocabulary, 8).sample(work, logits.data());
+    batch longer;
+    longer.entries.push_back(work.entries[0]);
+    longer.entries[0] = entry_of({5, 9, 7, 7, 20}, 2, work.entries[0].sequence->sampling);
+    const auto alone = sampler(world::host, vocabulary, 8).sample(longer, logits.data() + 2 * vocabulary);
+    CHECK(tokens.at(2).token == alone.at(0).token);
+    CHECK(tokens.at(2).top_logprobs.empty());
+    CHECK(tokens.at(3).top_logprobs.size() == 2);
+}
+
 TEST_CASE("Counts prompt and generated tokens separately") {
     batch work;
     work.entries.push_back(entry_of({5, 9, 5, 5, 7, 7, 9}, 3, options_of([](auto& it) {

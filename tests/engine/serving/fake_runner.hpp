@@ -27,12 +27,13 @@ inline int token_from(std::uint64_t all, std::uint64_t seed, int vocabulary) {
     return static_cast<int>(mixed(all, seed) % static_cast<std::uint64_t>(vocabulary));
 }
 
-// The entries as "id: first+count", with * if a token is sampled.
+// The entries as "id: first+count", with * if a token is sampled, and [n] if n draft tokens are allowed.
 inline std::string text_of(const batch& work) {
     std::string text;
     for (const batch_entry& entry : work.entries) {
         text += (text.empty() ? "" : ", ") + std::to_string(entry.sequence->id) + ": " + std::to_string(entry.first) +
-                "+" + std::to_string(entry.count) + (entry.samples ? "*" : "");
+                "+" + std::to_string(entry.count) + (entry.samples ? "*" : "") +
+                (entry.max_draft > 0 ? "[" + std::to_string(entry.max_draft) + "]" : "");
     }
     return text;
 }
@@ -109,14 +110,16 @@ class fake_runner {
         const bool generated = kinds_differ_ && work.generated() > 0;
         if (generated && work.generated() != static_cast<int>(work.entries.size())) FAIL("a batch has both kinds");
         const packed_batch packed = pack_batch(work, block_size_, static_cast<int>(caches_.size()));
-        std::vector<std::uint64_t> sums(work.entries.size());
+        std::vector<std::uint64_t> sums(packed.logits_indices.size());
         for (std::size_t group = 0; group < caches_.size(); ++group) run_group(group, work, packed, generated, sums);
         std::vector<int> tokens;
         for (std::size_t i = 0; i < work.entries.size(); ++i) {
-            if (!work.entries[i].samples) continue;
-            if (packed.logits_indices[tokens.size()] != packed.cu_seqlens_q[i + 1] - 1)
-                FAIL("the wrong row is sampled");
-            tokens.push_back(token_from(sums[i], work.entries[i].sequence->sampling.seed, vocabulary_));
+            for (int left = work.entries[i].num_samples(); left > 0; --left) {
+                const std::size_t sample = tokens.size();
+                if (packed.logits_indices[sample] != packed.cu_seqlens_q[i + 1] - left)
+                    FAIL("the wrong row is sampled");
+                tokens.push_back(token_from(sums[sample], work.entries[i].sequence->sampling.seed, vocabulary_));
+            }
         }
         return tokens;
     }
@@ -133,6 +136,7 @@ class fake_runner {
                 written.emplace_back(place(copy.to, row), cache[place(copy.from, row)]);
         }
         store(cache, written);
+        std::size_t sample = 0;
         for (std::size_t i = 0; i < packed.seqused_k.size(); ++i) {
             const int start = packed.cu_seqlens_q[i];
             const int first = packed.seqused_k[i] - (packed.cu_seqlens_q[i + 1] - start);
@@ -150,8 +154,10 @@ class fake_runner {
                 const std::uint64_t number = numbers.next(seed_of(token, generated));
                 numbers.push(number);
                 written.emplace_back(cell(position), number);
+                if (packed.seqused_k[i] - position > work.entries[i].num_samples()) continue;
+                sums[sample] = mixed(sums[sample], numbers.last_sum());
+                ++sample;
             }
-            sums[i] = mixed(sums[i], numbers.last_sum());
         }
         store(cache, written);
     }

@@ -438,7 +438,7 @@ TEST_CASE("A batch finishes once, with one token per sampling entry") {
     CHECK_THROWS_WITH_AS(all.plan.schedule(), "schedule: the previous batch is in flight; call finish or abandon first",
                          imbrex::invalid_argument);
     CHECK_THROWS_WITH_AS(all.plan.finish(work, std::vector{1, 2}),
-                         "sampled: 2 tokens; the batch has 1 entries that sample", imbrex::invalid_argument);
+                         "sampled: 2 tokens; the batch has 1 sampled positions", imbrex::invalid_argument);
     all.finish(work);
     CHECK_THROWS_WITH_AS(all.plan.finish(work, std::vector{1}), "batch: none is in flight; call schedule first",
                          imbrex::invalid_argument);

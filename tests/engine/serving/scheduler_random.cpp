@@ -1,5 +1,5 @@
 // Thousands of random histories: small block pools, cache groups with and without windows, shared prefixes, forks,
-// cancellation, priorities, preemption, failing batches. Every sequence gets the tokens that it gets alone, invariants hold after each step, and all blocks
+// cancellation, priorities, preemption, failing batches, right and wrong draft tokens. Every sequence gets the tokens that it gets alone, invariants hold after each step, and all blocks
 // are free at the end.
 #include "engine/serving/scheduler.hpp"
 
@@ -34,7 +34,7 @@ std::uint64_t weak_hash(std::uint64_t parent, std::span<const int> tokens) {
 struct events_met {
     std::int64_t steps = 0, tokens = 0, preemptions = 0, copies = 0, cached = 0, shared = 0, forks = 0, cancels = 0,
                  in_flight = 0, refusals = 0, failures = 0, stalls = 0, ends = 0, behind_windows = 0,
-                 cached_behind_windows = 0;
+                 cached_behind_windows = 0, drafted = 0, accepted = 0;
 };
 
 struct expected_text {
@@ -50,6 +50,7 @@ class history {
           block_size_(below(8) == 0 ? 16 : 1 + below(6)),
           vocabulary_(2 + below(30)),
           kinds_apart_(seed % 4 == 3),
+          drafts_(seed % 3 != 0),
           options_(random_options()),
           groups_(random_groups()),
           plan_(block_manager{groups_, block_size_, below(6) == 0 ? prefix_caching::off : prefix_caching::on,
@@ -81,6 +82,8 @@ class history {
         met_.preemptions += plan_.counts().preemptions;
         met_.copies += plan_.counts().copies;
         met_.cached += plan_.counts().cached_tokens;
+        met_.drafted += plan_.counts().drafted_tokens;
+        met_.accepted += plan_.counts().accepted_tokens;
     }
 
   private:
@@ -96,7 +99,9 @@ class history {
         return {.context = context,
                 .max_num_batched_tokens = sequences + below(30),
                 .max_num_seqs = sequences,
-                .separate_prefill = kinds_apart_};
+                .separate_prefill = kinds_apart_,
+                .max_draft_tokens = drafts_ ? 1 + below(6) : 0,
+                .max_num_draft_tokens = below(3) == 0 ? 1 + below(9) : 0};
     }
 
     // All tokens; a window; both; two windows.
@@ -187,9 +192,10 @@ class history {
     int other_kind_from(int prompt) const { return kinds_apart_ ? prompt : INT_MAX; }
 
     void step() {
-        const batch work = plan_.schedule();
+        batch work = plan_.schedule();
         expect(work.entries.empty() == plan_.idle(), "a batch is empty only if idle");
         if (work.entries.empty()) return;
+        draft(work);
         check_batch(work);
         check_references(work.copies);
         ++met_.steps;
@@ -212,6 +218,20 @@ class history {
         check_references({});
     }
 
+    // Up to a random position the tokens that the sequence gets, then others.
+    void draft(batch& work) {
+        for (batch_entry& entry : work.entries) {
+            if (entry.max_draft == 0 || below(4) == 0) continue;
+            const auto& [expected, next] = expected_.at(entry.sequence->id);
+            std::vector<int> tokens = random_tokens(1 + below(entry.max_draft));
+            const auto right = std::min<std::size_t>(tokens.size(), expected.size() - next);
+            std::copy_n(expected.begin() + static_cast<std::ptrdiff_t>(next), below(static_cast<int>(right) + 1),
+                        tokens.begin());
+            entry.add_draft(std::move(tokens));
+        }
+        met_.tokens -= work.drafted();
+    }
+
     void disturb_in_flight() {
         while (disturbed_ && below(12) == 0) {
             disturb();
@@ -226,8 +246,7 @@ class history {
         expect(next < expected.size() && expected[next++] == each.token,
                "the token is the one that the sequence has alone");
         expect((each.reason != finish_reason::none) == (next == expected.size()), "it ends as it does alone");
-        expect((each.reason != finish_reason::none) == (plan_.find(each.id) == nullptr),
-               "it is gone when it has ended");
+        expect(each.reason == finish_reason::none || plan_.find(each.id) == nullptr, "it is gone when it has ended");
         if (each.reason == finish_reason::none) return;
         met_.ends += each.reason == finish_reason::eos_token;
         expected_.erase(found);
@@ -254,7 +273,8 @@ class history {
             expect(entries.emplace(&it, &entry).second, "a sequence occurs once in a batch");
             expect(it.state == sequence_state::running && entry.first == it.num_computed_tokens && entry.count >= 1,
                    "an entry goes on where its sequence is");
-            expect(entry.samples == (entry.first + entry.count == it.length()),
+            const int drafted = static_cast<int>(entry.draft.size());
+            expect(entry.samples == (entry.first + entry.count - drafted == it.length()),
                    "a token is sampled where all are computed");
             for (int group = 0; group < plan_.blocks().num_groups(); ++group)
                 check_written_blocks(group, it, entry, work.copies);
@@ -273,7 +293,7 @@ class history {
         expect(entries.contains(all.front()), "the first in order advances");
         for (const sequence* it : all) {
             const auto entry = entries.find(it);
-            if (entry != entries.end() && it->num_uncomputed_tokens() == entry->second->count) continue;
+            if (entry != entries.end() && it->num_uncomputed_tokens() <= entry->second->count) continue;
             if (it->num_uncomputed_tokens() == 1) {
                 expect(it == all.back() && a_group_is_full(),
                        "decoding waits only for blocks, and only the last in order");
@@ -360,6 +380,7 @@ class history {
     events_met& met_;
     int block_size_, vocabulary_;
     bool kinds_apart_;  // separate_prefill; the runner distinguishes the kinds
+    bool drafts_;
     scheduler_options options_;
     std::vector<cache_group> groups_;
     std::vector<int> windows_;
@@ -383,10 +404,11 @@ TEST_CASE("Every sequence gets the text that it has alone, and all blocks are fr
             " waits for a block, ", met.forks, " forks, ", met.cancels, " cancels, ", met.in_flight, " in flight, ",
             met.refusals, " refusals, ", met.failures, " failed batches, ", met.ends, " end tokens, ",
             met.behind_windows, " blocks behind windows, ", met.cached_behind_windows,
-            " free ones in the prefix cache");
+            " free ones in the prefix cache, ", met.drafted, " drafted, ", met.accepted, " accepted");
     for (const std::int64_t each :
          {met.tokens, met.cached, met.shared, met.copies, met.preemptions, met.stalls, met.forks, met.cancels,
-          met.in_flight, met.refusals, met.failures, met.ends, met.behind_windows, met.cached_behind_windows}) {
+          met.in_flight, met.refusals, met.failures, met.ends, met.behind_windows, met.cached_behind_windows,
+          met.accepted, met.drafted - met.accepted}) {
         CHECK(each > 1000);
     }
 }

@@ -120,5 +120,19 @@ TEST_CASE("Statistics as JSON") {
     const std::string text = summary.json();
     CHECK(text.starts_with("{\"arrived\":3,\"finished\":0,"));
     CHECK(text.find("\"ttft_mean\":0.25,") != std::string::npos);
-    CHECK(text.ends_with("\"preemptions\":0}"));
+    CHECK(text.ends_with("\"drafted_tokens\":0,\"accepted_tokens\":0,\"acceptance_rate\":0,\"tokens_per_step\":0}"));
+}
+
+TEST_CASE("Statistics of drafts") {
+    statistics all([] { return 0.0; });
+    for (int i = 0; i < 6; ++i) all.token(1);
+    all.step_begins();
+    all.step_ends({.sequences = 3, .sampling = 2, .tokens = 9, .drafted_tokens = 4, .accepted_tokens = 1});
+    all.step_begins();
+    all.step_ends({.sequences = 1, .sampling = 1, .tokens = 5, .drafted_tokens = 8, .accepted_tokens = 3});
+    const statistics_summary summary = all.summary();
+    CHECK(summary.drafted_tokens == 8);
+    CHECK(summary.acceptance_rate == doctest::Approx(0.375));
+    CHECK(summary.tokens_per_step == doctest::Approx(2));
+    CHECK(summary.text().ends_with("drafts          8 tokens, 3 accepted (37.5 %); 2.00 tokens a step and sequence\n"));
 }
