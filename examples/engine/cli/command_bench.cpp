@@ -1,5 +1,6 @@
 // bench: throughput of a model on this machine, with requests of random tokens. All requests of a row arrive at once. A
-// step that computes more tokens than it returns counts as prefill, any other as decode. Both are timed separately.
+// step that computes more tokens than it returns, rejected drafts aside, counts as prefill, any other as decode. Both are
+// timed separately.
 #include <algorithm>
 #include <cstdio>
 #include <imbrex/core/error.hpp>
@@ -37,11 +38,14 @@ row run_row(text_engine& model, int requests, int input, int output, std::mt1993
     row result;
     std::vector<sequence_id> seen;
     while (!model.idle()) {
-        const auto computed_before = model.summary().computed_tokens;
+        const statistics_summary before = model.summary();
         const double step_began = statistics::steady_seconds();
         const std::vector<text_event> events = model.step();
         const double now = statistics::steady_seconds();
-        const auto computed = static_cast<double>(model.summary().computed_tokens - computed_before);
+        const statistics_summary after = model.summary();
+        const auto rejected =
+            after.drafted_tokens - before.drafted_tokens - after.accepted_tokens + before.accepted_tokens;
+        const auto computed = static_cast<double>(after.computed_tokens - before.computed_tokens - rejected);
         const auto given = static_cast<double>(events.size());
         result.generated += given;
         if (computed > given) {
@@ -88,6 +92,12 @@ int run_bench(const bench_command& command, const command_streams& streams) {
         require(requests >= 1, "--requests: ", requests, "; it must be at least 1");
     model_files files = files_of(command, streams.err);
     engine_options options = options_of(command.model);
+    if (command.draft_acceptance) {
+        require(options.speculation.source != draft_source::none, "--draft-acceptance: ", *command.draft_acceptance,
+                "; it steers --speculate ngram or model");
+        options.speculation.steered_acceptance = command.draft_acceptance;
+        options.speculation.depth = speculation::depth::fixed;
+    }
     if (options.context == 0) options.context = command.input + command.output;
     if (options.max_num_seqs == 0) options.max_num_seqs = std::ranges::max(command.requests);
     const std::int64_t bytes = files.weights.bytes();

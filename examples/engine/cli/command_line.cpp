@@ -169,6 +169,18 @@ void add_model_options(CLI::App& app, model_args& model) {
     app.add_flag("--invariant", model.batch_invariant,
                  "batch invariance on a GPU: texts do not depend on the batch; slower (always so on a CPU)")
         ->group(group);
+    app.add_option("--speculate", model.speculate,
+                   "draft tokens, checked by the model in one step: from the text so far (ngram) or from --draft-model "
+                   "(model). The same text, sooner")
+        ->check(CLI::IsMember({"off", "ngram", "model"}))
+        ->group(group);
+    app.add_option("--draft-model", model.draft_model, "a smaller model with the same vocabulary")
+        ->type_name("MODEL")
+        ->group(group);
+    app.add_option("--draft-tokens", model.draft_tokens, "maximum draft tokens of a sequence in a step")
+        ->check(between(1, 128))
+        ->capture_default_str()
+        ->group(group);
     app.add_flag("--stats", model.shows_statistics, "print statistics at the end, on standard error")->group(group);
     app.add_flag("--json", model.statistics_are_json, "print the statistics as one line of JSON")->group(group);
 }
@@ -323,6 +335,11 @@ class command_line {
             ->capture_default_str();
         bench_app_->add_option("--input", bench_.input, "prompt tokens per request")->capture_default_str();
         bench_app_->add_option("--output", bench_.output, "generated tokens per request")->capture_default_str();
+        bench_app_
+            ->add_option("--draft-acceptance", bench_.draft_acceptance,
+                         "with --speculate: accept each draft token with this probability, whatever the model samples")
+            ->check(CLI::Range(0.0, 1.0).description(""))
+            ->type_name("RATE");
         add_sequences(*bench_app_, bench_.model, "maximum running requests (all)");
         add_model_options(*bench_app_, bench_.model);
     }

@@ -76,6 +76,19 @@ bool is_terminal(const std::ostream& stream) {
     return stream.rdbuf() == std::cerr.rdbuf() && isatty(STDERR_FILENO);
 }
 
+speculation_options speculation_of(const model_args& choice) {
+    const bool has_model = !choice.draft_model.empty();
+    const std::string source = choice.speculate.empty() ? has_model ? "model" : "off" : choice.speculate;
+    require(has_model == (source == "model"), "--speculate ", source, ": there is ", has_model ? "a" : "no",
+            " --draft-model; it belongs to --speculate model");
+    speculation_options made{.draft_tokens = choice.draft_tokens};
+    if (source == "ngram") made.source = draft_source::ngram;
+    if (!has_model) return made;
+    made.source = draft_source::model;
+    made.draft_model = std::make_shared<model_files>(open_model(choice.draft_model));
+    return made;
+}
+
 engine_options options_of(const model_args& choice) {
     limit_threads(choice.threads);
     const world where = world_of(choice.device);
@@ -87,7 +100,8 @@ engine_options options_of(const model_args& choice) {
             .context = choice.context,
             .max_num_batched_tokens = choice.max_num_batched_tokens.value_or(where == world::device ? 4096 : 512),
             .max_num_seqs = choice.sequences,
-            .batch_invariant = choice.batch_invariant};
+            .batch_invariant = choice.batch_invariant,
+            .speculation = speculation_of(choice)};
 }
 
 weight_format weight_format_named(const std::string& name) {

@@ -29,6 +29,9 @@ double mixture_size(const std::string& weights, std::optional<double> budget);
 // The format of --kv-cache; by_device for "auto".
 kv_cache_format kv_cache_format_named(const std::string& name);
 
+// --speculate, --draft-model and --draft-tokens. Opens the draft model.
+speculation_options speculation_of(const model_args& choice);
+
 engine_options options_of(const model_args& choice);
 
 // Loads and converts the weights in the background.

@@ -33,6 +33,9 @@ struct model_args {
     std::optional<int> max_num_batched_tokens;      // 512 on a CPU, 4096 on a GPU
     int sequences = 1;                              // maximum running sequences; 0: all, for bench
     bool batch_invariant = false;
+    std::string speculate;  // off, ngram, model; empty: model if there is a draft model
+    std::string draft_model;
+    int draft_tokens = 7;
     bool shows_statistics = false;
     bool statistics_are_json = false;
 };
@@ -75,8 +78,9 @@ struct bench_command {
     model_args model;
     std::string random;  // name of a known model shape, instead of a path
     std::string random_type = "bf16";
-    std::vector<int> requests{1};   // one row each
-    int input = 128, output = 128;  // tokens per request
+    std::vector<int> requests{1};            // one row each
+    int input = 128, output = 128;           // tokens per request
+    std::optional<double> draft_acceptance;  // steered
 };
 struct info_command {
     std::string path;
