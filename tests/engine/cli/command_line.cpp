@@ -515,6 +515,39 @@ TEST_CASE("generate: --special parses special tokens in the prompt; --json print
     CHECK(figures({})["generated_tokens"] == 2);
 }
 
+TEST_CASE("generate, batch and bench: speculation gives the same texts, and statistics") {
+    const auto text_of = [&](std::vector<std::string> more) {
+        std::vector<std::string> all{"generate",
+                                     "examples/tales/model",
+                                     "It was the first day of spring. ",
+                                     "--seed",
+                                     "3",
+                                     "-n",
+                                     "60",
+                                     "--device",
+                                     "cpu"};
+        all.insert(all.end(), more.begin(), more.end());
+        return run(all);
+    };
+    const outcome plain = text_of({}), ngram = text_of({"--speculate", "ngram", "--stats"});
+    const outcome model = text_of({"--draft-model", "examples/tales/model", "--draft-tokens", "3", "--stats"});
+    CHECK(ngram.out == plain.out);
+    CHECK(model.out == plain.out);
+    CHECK(has(model.err, "tokens a step and sequence"));
+    const outcome steered = run({"bench", "--random", "tiny", "--requests", "2", "--input", "9", "--output", "40",
+                                 "--speculate", "ngram", "--draft-acceptance", "0.8", "--stats", "--device", "cpu"});
+    CHECK(steered.code == 0);
+    CHECK(has(steered.err, "drafts  "));
+
+    check_refusal(1, "--speculate model: there is no --draft-model",
+                  {"generate", "examples/tales/model", "a", "--speculate", "model"});
+    check_refusal(1, "--speculate ngram: there is a --draft-model",
+                  {"generate", "examples/tales/model", "a", "--speculate", "ngram", "--draft-model", "x"});
+    check_refusal(1, "--draft-acceptance: 0.5; it steers --speculate",
+                  {"bench", "--random", "tiny", "--draft-acceptance", "0.5"});
+    check_refusal(2, "--draft-tokens", {"generate", "examples/tales/model", "a", "--draft-tokens", "0"});
+}
+
 TEST_CASE("bench: prints one row per number of requests") {
     const outcome result = run({"bench", "--random", "tiny", "--requests", "1,3", "--input", "20", "--output", "5",
                                 "--batch-tokens", "16", "--stats"});

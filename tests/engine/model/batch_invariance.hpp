@@ -109,16 +109,43 @@ struct served_figures {
     double prefix_cache_hit_rate = 0;
 };
 
-// The texts of `count` random requests.
+// Drafts of texts that are known, of which some tokens are wrong.
+struct known_texts final : draft_proposer {
+    const std::map<int, std::vector<int>>& texts;
+    const std::map<sequence_id, int>& numbers;
+    int vocabulary;
+    std::mt19937 random{1};
+
+    known_texts(const std::map<int, std::vector<int>>& all, const std::map<sequence_id, int>& of, int tokens)
+        : texts(all), numbers(of), vocabulary(tokens) {}
+    void propose(batch& next) override {
+        for (batch_entry& entry : next.entries) {
+            const std::vector<int>& text = texts.at(numbers.at(entry.sequence->id));
+            const auto done = static_cast<std::size_t>(entry.sequence->generated());
+            std::vector<int> draft;
+            for (std::size_t i = 0; i < static_cast<std::size_t>(entry.max_draft); ++i)
+                draft.push_back(random() % 4 == 0 ? static_cast<int>(random() % static_cast<unsigned>(vocabulary))
+                                                  : text.at(done + i));
+            entry.add_draft(std::move(draft));
+        }
+    }
+};
+
+// The texts of `count` random requests, with drafts if they are known and the options allow them.
 inline std::map<int, std::vector<int>> served_texts(runner& with, block_manager blocks, int vocabulary, int requests,
                                                     unsigned seed, scheduler_options options,
-                                                    served_figures* figures = nullptr) {
+                                                    served_figures* figures = nullptr,
+                                                    const std::map<int, std::vector<int>>* known = nullptr) {
     std::mt19937 random(seed);
     const imbrex_test::random_below below(random);
     engine<runner> serving(with, std::move(blocks), options);
     const std::vector<int> stem = random_tokens(50, vocabulary, seed);
     std::map<sequence_id, int> numbers;
     std::map<int, std::vector<int>> texts;
+    if (known != nullptr) {
+        serving.speculate(
+            speculation(std::make_unique<known_texts>(*known, numbers, vocabulary), speculation::depth::fixed));
+    }
     const auto add = [&](int number) {
         request wanted;
         wanted.prompt.assign(stem.begin(), stem.begin() + below(50));
@@ -133,6 +160,10 @@ inline std::map<int, std::vector<int>> served_texts(runner& with, block_manager 
         if (added < requests && step % 3 == 0) add(added++);
         for (const event& one : serving.step()) texts[numbers.at(one.id)].push_back(one.token);
     }
+    if (known != nullptr) {
+        CHECK(serving.summary().accepted_tokens > requests);
+        CHECK(serving.summary().drafted_tokens > serving.summary().accepted_tokens);
+    }
     if (figures != nullptr) {
         figures->preemptions += serving.summary().preemptions;
         figures->prefix_cache_hit_rate =
@@ -141,21 +172,25 @@ inline std::map<int, std::vector<int>> served_texts(runner& with, block_manager 
     return texts;
 }
 
-inline constexpr runner_options small_cache{.num_kv_blocks = 9, .max_num_batched_tokens = 48, .max_num_seqs = 8};
+inline constexpr runner_options small_cache{
+    .num_kv_blocks = 9, .max_num_batched_tokens = 48, .max_num_seqs = 8, .max_num_draft_tokens = 24};
 
 inline void check_texts_batch_invariant(runner& with, const model_config& config, served_figures& figures,
                                         unsigned seed, batches allowed = batches::mixed) {
-    const auto texts = [&](int budget, int sequences) {
+    const auto texts = [&](int budget, int sequences, const std::map<int, std::vector<int>>* known = nullptr) {
         return served_texts(with, block_manager(kv_cache_groups(config, small_cache)), config.vocab_size, 16, seed,
                             {.context = 150,
                              .max_num_batched_tokens = budget,
                              .max_num_seqs = sequences,
-                             .separate_prefill = allowed == batches::of_one_kind},
-                            sequences > 1 ? &figures : nullptr);
+                             .separate_prefill = allowed == batches::of_one_kind,
+                             .max_draft_tokens = known == nullptr ? 0 : 4,
+                             .max_num_draft_tokens = small_cache.max_num_draft_tokens},
+                            sequences > 1 ? &figures : nullptr, known);
     };
     const auto alone = texts(48, 1), together = texts(48, 8), hurried = texts(9, 7);
     CHECK(together == alone);
     CHECK(hurried == alone);
+    CHECK(texts(48, 4, &alone) == alone);
 }
 
 }  // namespace imbrex::engine::test

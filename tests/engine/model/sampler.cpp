@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,51 @@ TEST_CASE("A draft token is seen by the positions behind it") {
     CHECK(tokens.at(2).token == alone.at(0).token);
     CHECK(tokens.at(2).top_logprobs.empty());
     CHECK(tokens.at(3).top_logprobs.size() == 2);
+}
+
+namespace {
+
+// Allows one token: the one behind the last token, and 10 first. The text may end behind 12 and is free behind 14.
+struct counting final : constraint_state {
+    int last = 9;
+
+    std::unique_ptr<constraint_state> clone() const override { return std::make_unique<counting>(*this); }
+    void push(int token) override { last = token; }
+    bool is_free() const override { return last == 14; }
+    void allowed_tokens(std::span<std::uint32_t> mask) const override {
+        std::ranges::fill(mask, 0u);
+        mask[static_cast<std::size_t>((last + 1) / 32)] |= 1u << ((last + 1) % 32);
+    }
+    bool may_end() const override { return last == 12; }
+    bool must_end() const override { return false; }
+};
+
+}  // namespace
+
+TEST_CASE("A constraint is followed through the draft tokens, and stays where it is") {
+    sequence one;
+    one.tokens = {1, 2, 10};
+    one.num_prompt_tokens = 2;
+    one.eos_tokens = {99};
+    one.sampling.temperature = 0;
+    one.constraint = constraint_progress(std::make_unique<counting>());
+    one.constraint->push(10);
+    batch work;
+    work.entries.push_back(
+        {.sequence = std::make_shared<const sequence>(one), .first = 2, .count = 1, .samples = true});
+    work.entries.back().add_draft({11, 12, 13, 14, 99});
+    std::vector<float> logits(static_cast<std::size_t>(6) * vocabulary, 0);
+    for (std::size_t row = 0; row < 6; ++row) {
+        logits[row * vocabulary + 99] = 1;   // the end, where it is allowed
+        logits[row * vocabulary + 200] = 2;  // only where all tokens are
+    }
+    const auto tokens = sampler(world::host, vocabulary, 8).sample(work, logits.data());
+    std::vector<int> found;
+    for (const sampled_token& each : tokens) found.push_back(each.token);
+    CHECK(found == std::vector{11, 12, 99, 14, 200, 200});
+    CHECK(static_cast<const counting&>(*work.entries[0].sequence->constraint.operator->()).last == 10);
+    const sampling_arrays arrays = sampling_arrays_of(work, vocabulary);
+    CHECK(arrays.token_mask_rows == std::vector{0, 1, 2, 3, -1, -1});
 }
 
 TEST_CASE("Counts prompt and generated tokens separately") {
@@ -279,5 +325,5 @@ TEST_CASE("Rejects batches above the sampler's limits") {
     CHECK(error_message_of(work) == "top_p: 2; it must be more than 0 and at most 1");
     work.entries[0] = entry_of({1}, 1, {});
     work.entries.push_back(work.entries[0]);
-    CHECK(error_message_of(work) == "batch: 2 of its entries sample; this sampler was made for 1");
+    CHECK(error_message_of(work) == "batch: 2 of its positions are sampled; this sampler was made for 1");
 }
