@@ -107,11 +107,11 @@ std::string statistics_summary::json() const {
     add("kv_cache_usage_max", kv_cache_usage_max);
     add("kv_cache_bytes_max", static_cast<double>(kv_cache_bytes_max));
     add("prefix_cache_hit_rate", prefix_cache_hit_rate);
-    add("preemptions", static_cast<double>(preemptions));
     add("drafted_tokens", static_cast<double>(drafted_tokens));
     add("accepted_tokens", static_cast<double>(accepted_tokens));
     add("acceptance_rate", acceptance_rate);
     add("tokens_per_step", tokens_per_step);
+    add("preemptions", static_cast<double>(preemptions));
     for (const auto& [name, joules] : {std::pair("gpu_joules", gpu_joules), std::pair("cpu_joules", cpu_joules)}) {
         if (joules) add(name, *joules);
     }
