@@ -82,6 +82,17 @@ model_files files_of(const bench_command& command, std::ostream& err) {
     return files;
 }
 
+// A draft model with the vocabulary of the model: a draft token must be one of its tokens.
+speculation_options random_draft_of(const bench_command& command, const model_files& files) {
+    require(!command.random.empty() && command.model.draft_model.empty(), "--random-draft: ", command.random_draft,
+            "; it belongs to --random, and there is no --draft-model beside it");
+    model_config config = config_of_known_model(command.random_draft);
+    config.vocab_size = files.config.vocab_size;
+    return {.source = draft_source::model,
+            .draft_tokens = command.model.draft_tokens,
+            .draft_model = std::make_shared<model_files>(random_model(config, 2, {}, command.random_type))};
+}
+
 }  // namespace
 
 int run_bench(const bench_command& command, const command_streams& streams) {
@@ -92,6 +103,7 @@ int run_bench(const bench_command& command, const command_streams& streams) {
         require(requests >= 1, "--requests: ", requests, "; it must be at least 1");
     model_files files = files_of(command, streams.err);
     engine_options options = options_of(command.model);
+    if (!command.random_draft.empty()) options.speculation = random_draft_of(command, files);
     if (command.draft_acceptance) {
         require(options.speculation.source != draft_source::none, "--draft-acceptance: ", *command.draft_acceptance,
                 "; it steers --speculate ngram or model");

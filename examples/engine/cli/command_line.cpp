@@ -340,6 +340,8 @@ class command_line {
                          "with --speculate: accept each draft token with this probability, whatever the model samples")
             ->check(CLI::Range(0.0, 1.0).description(""))
             ->type_name("RATE");
+        bench_app_->add_option("--random-draft", bench_.random_draft,
+                               "a draft model with random weights of this architecture");
         add_sequences(*bench_app_, bench_.model, "maximum running requests (all)");
         add_model_options(*bench_app_, bench_.model);
     }

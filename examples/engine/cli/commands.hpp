@@ -81,6 +81,7 @@ struct bench_command {
     std::vector<int> requests{1};            // one row each
     int input = 128, output = 128;           // tokens per request
     std::optional<double> draft_acceptance;  // steered
+    std::string random_draft;                // shape of a draft model with random weights
 };
 struct info_command {
     std::string path;

@@ -538,6 +538,9 @@ TEST_CASE("generate, batch and bench: speculation gives the same texts, and stat
                                  "--speculate", "ngram", "--draft-acceptance", "0.8", "--stats", "--device", "cpu"});
     CHECK(steered.code == 0);
     CHECK(has(steered.err, "drafts  "));
+    const outcome drafting = run({"bench", "--random", "tiny", "--random-draft", "tiny", "--draft-acceptance", "1",
+                                  "--output", "40", "--stats", "--device", "cpu"});
+    CHECK(has(drafting.err, "(100.0 %)"));
 
     check_refusal(1, "--speculate model: there is no --draft-model",
                   {"generate", "examples/tales/model", "a", "--speculate", "model"});
@@ -545,6 +548,8 @@ TEST_CASE("generate, batch and bench: speculation gives the same texts, and stat
                   {"generate", "examples/tales/model", "a", "--speculate", "ngram", "--draft-model", "x"});
     check_refusal(1, "--draft-acceptance: 0.5; it steers --speculate",
                   {"bench", "--random", "tiny", "--draft-acceptance", "0.5"});
+    check_refusal(1, "--random-draft: tiny; it belongs to --random",
+                  {"bench", "--random", "tiny", "--random-draft", "tiny", "--draft-model", "examples/tales/model"});
     check_refusal(2, "--draft-tokens", {"generate", "examples/tales/model", "a", "--draft-tokens", "0"});
 }
 
