@@ -6,11 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "engine/grammar/token_set.hpp"
 
 namespace imbrex::engine {
 
@@ -37,6 +40,8 @@ class token_trie {
             .subspan(static_cast<std::size_t>(it.first_token), static_cast<std::size_t>(it.num_tokens));
     }
     int max_depth() const { return max_depth_; }
+    // Of states that several grammars have in common.
+    token_set_store& store() const { return *store_; }
 
     int size() const { return static_cast<int>(bytes_.size()); }
     // Empty for tokens that are not in the trie and for ids past the vocabulary.
@@ -53,6 +58,7 @@ class token_trie {
     std::vector<node> nodes_;
     std::vector<int> token_ids_;
     int max_depth_ = 0;
+    std::unique_ptr<token_set_store> store_ = std::make_unique<token_set_store>();
 };
 
 }  // namespace imbrex::engine
