@@ -1,6 +1,12 @@
 // The serving loop: requests in, events out. step() schedules a batch, runs it, appends the sampled tokens and
 // detokenizes them. The runner is a template argument and the detokenizer a function, so the loop does not depend on a
 // model.
+//
+// With a runner on a GPU steps overlap: the next batch is launched before the events of the one that has ended are made.
+// Detokenizing, and all that the caller does between steps, then costs no time of the GPU:
+//
+//     GPU    | batch 1           | batch 2           | batch 3
+//     host   |                   | events 1, caller  | events 2, caller        schedule and launch in between
 #pragma once
 
 #include "engine/serving/batch.hpp"
@@ -10,6 +16,7 @@
 #include "engine/serving/stop_strings.hpp"
 
 #include <concepts>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,6 +30,14 @@ namespace imbrex::engine {
 template <class Runner>
 concept batch_runner = requires(Runner& runner, const batch& work) {
     { runner.run(work) } -> std::same_as<std::vector<int>>;
+};
+
+// The same in two parts: launch() returns while the batch is computed, wait() returns its tokens. The batch stays as it is
+// until then.
+template <class Runner>
+concept overlapping_runner = batch_runner<Runner> && requires(Runner& runner, const batch& work) {
+    runner.launch(work);
+    { runner.wait() } -> std::same_as<std::vector<int>>;
 };
 
 // Detokenizes one sequence, token by token; called without a token at the end, to flush held-back bytes of a partial
@@ -47,6 +62,12 @@ class engine {
           scheduler_(std::move(blocks), options),
           make_detokenizer_(std::move(make_detokenizer)),
           statistics_(std::move(figures)) {}
+    ~engine() { wait_quietly(); }
+    engine(const engine&) = delete;
+    engine& operator=(const engine&) = delete;
+
+    // From now on steps overlap. A sequence that a stop string ends is part of one more batch; its token is dropped.
+    void overlap_steps() requires overlapping_runner<Runner> { overlaps_ = true; }
 
     // Drafts for the decoding sequences; scheduler_options say how many at most. The texts stay the same.
     void speculate(speculation drafts) { speculation_.emplace(std::move(drafts)); }
@@ -62,19 +83,25 @@ class engine {
     }
 
     // The sequence produces no further events.
-    bool cancel(sequence_id id) { return end(id, finish_reason::cancelled); }
+    bool cancel(sequence_id id) {
+        const bool was_there = end(id, finish_reason::cancelled);
+        free_if_idle();
+        return was_there;
+    }
 
-    // Runs one batch and returns its events; empty if there is no work.
+    // Runs one batch and returns its events; empty if there is no work. If the batch fails, its sequences are recomputed by
+    // the next steps.
     std::vector<event> step() {
-        statistics_.step_begins();
-        batch work = scheduler_.schedule();
-        if (work.entries.empty()) return {};
+        if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+        if (!in_flight_) launch();
+        if (in_flight_) finish();
+        if (overlaps_) launch_ahead();
         std::vector<event> events;
-        for (const progress& each : run(work)) {
-            // Of several tokens, one may have completed a stop string.
+        for (const progress& each : std::exchange(finished_, {})) {
+            // A token before it may have completed a stop string.
             if (outputs_.contains(each.id)) events.push_back(event_of(each));
         }
-        count(work);
+        free_if_idle();
         return events;
     }
 
@@ -90,17 +117,69 @@ class engine {
         stop_string_filter text;
     };
 
-    std::vector<progress> run(batch& work) {
+    void launch() {
+        statistics_.step_begins();
+        in_flight_.emplace(scheduler_.schedule());
+        if (in_flight_->entries.empty()) {
+            in_flight_.reset();
+            return;
+        }
         try {
-            if (speculation_) speculation_->draft(work);
-            const std::vector<int> sampled = runner_.run(work);
-            const double ended = speculation_ ? speculation_->now() : 0;
-            std::vector<progress> tokens = scheduler_.finish(work, sampled);
-            if (speculation_) speculation_->learn(work, tokens, ended);
-            return tokens;
+            if (speculation_) speculation_->draft(*in_flight_);
+            if constexpr (overlapping_runner<Runner>) runner_.launch(*in_flight_);
         } catch (...) {
-            scheduler_.abandon(work);
+            abandon();
             throw;
+        }
+    }
+
+    // The events of the batch before are still to be made: an error is kept for the next step.
+    void launch_ahead() {
+        try {
+            launch();
+        } catch (...) {
+            failure_ = std::current_exception();
+        }
+    }
+
+    void finish() {
+        try {
+            const std::vector<int> sampled = tokens_of_batch();
+            const double ended = speculation_ ? speculation_->now() : 0;
+            finished_ = scheduler_.finish(*in_flight_, sampled);
+            if (speculation_) speculation_->learn(*in_flight_, finished_, ended);
+        } catch (...) {
+            abandon();
+            throw;
+        }
+        count(*in_flight_);
+        in_flight_.reset();
+    }
+
+    std::vector<int> tokens_of_batch() {
+        if constexpr (overlapping_runner<Runner>) {
+            return runner_.wait();
+        } else {
+            return runner_.run(*in_flight_);
+        }
+    }
+
+    void abandon() {
+        scheduler_.abandon(*in_flight_);
+        in_flight_.reset();
+    }
+
+    // The sequences of a batch may have ended since it was launched. Without others no step would follow.
+    void free_if_idle() {
+        if (!scheduler_.idle()) return;
+        wait_quietly();
+        failure_ = nullptr;
+    }
+    void wait_quietly() {
+        if (!in_flight_) return;
+        try {
+            finish();
+        } catch (...) {  // there is no sequence that it could concern
         }
     }
 
@@ -147,6 +226,10 @@ class engine {
     statistics statistics_;
     std::optional<speculation> speculation_;
     std::unordered_map<sequence_id, output> outputs_;
+    bool overlaps_ = false;
+    std::optional<batch> in_flight_;
+    std::vector<progress> finished_;  // of the batch that has ended; their events are not made yet
+    std::exception_ptr failure_;      // of a batch that was launched ahead
 };
 
 }  // namespace imbrex::engine
