@@ -169,6 +169,9 @@ void add_model_options(CLI::App& app, model_args& model) {
     app.add_flag("--invariant", model.batch_invariant,
                  "batch invariance on a GPU: texts do not depend on the batch; slower (always so on a CPU)")
         ->group(group);
+    app.add_flag("!--no-overlap", model.overlaps,
+                 "on a GPU: launch a step only after the texts of the one before have been handed over")
+        ->group(group);
     app.add_option("--speculate", model.speculate,
                    "draft tokens, checked by the model in one step: from the text so far (ngram) or from --draft-model "
                    "(model). The same text, sooner")

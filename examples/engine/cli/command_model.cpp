@@ -101,6 +101,7 @@ engine_options options_of(const model_args& choice) {
             .max_num_batched_tokens = choice.max_num_batched_tokens.value_or(where == world::device ? 4096 : 512),
             .max_num_seqs = choice.sequences,
             .batch_invariant = choice.batch_invariant,
+            .overlap = choice.overlaps,
             .speculation = speculation_of(choice)};
 }
 

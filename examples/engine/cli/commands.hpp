@@ -33,6 +33,7 @@ struct model_args {
     std::optional<int> max_num_batched_tokens;      // 512 on a CPU, 4096 on a GPU
     int sequences = 1;                              // maximum running sequences; 0: all, for bench
     bool batch_invariant = false;
+    bool overlaps = true;
     std::string speculate;  // off, ngram, model; empty: model if there is a draft model
     std::string draft_model;
     int draft_tokens = 7;

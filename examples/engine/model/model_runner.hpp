@@ -36,39 +36,22 @@ class model_runner final : public runner {
         if (options.where != world::device) owners_ = files.weights.owners();
     }
 
-    std::vector<int> run(const batch& work) override {
+    void launch(const batch& work) override {
+        work_ = &work;
         model_.copy_blocks(work.copies);
         sampler_.stage(work);
         const int entries = static_cast<int>(work.entries.size()), generated = work.generated();
         require(!options_.batch_invariant || generated == 0 || generated == entries, "batch: ", generated, " of its ",
                 entries, " entries have tokens that were generated; in an invariant runner's all have, or none");
-        step_inputs now = staging_.stage(pack_batch(work, options_.block_size, model_.cache_groups()));
-        now.is_decode = generated == entries;
-        // Penalties, bias and logprobs change the sampling arguments between steps; sampling then stays outside the
-        // CUDA graph.
-        const bool graph_samples = sampler_.graph_key().first != nullptr;
-        const auto launches = [&] {
-            staging_.copy_to_device(stream_.get());
-            if (graph_samples) sampler_.copy_to_device(stream_.get());
-            logits_ = &model_.forward(now);
-            if (graph_samples) sampler_.launch(logits_->data(), stream_.get());
-        };
-        const bool decodes =
-            now.tokens == now.samples && now.samples <= max_graph_rows && (now.is_decode || !options_.batch_invariant);
-        const graph_key key{now.sequences, now.tokens, now.max_seqlen_q, now.max_blocks_per_seq, sampler_.graph_key()};
-        if (decodes && warmed_up_.contains(key)) {
-            graphs_[key].replay(stream_, launches);
-        } else {
-            launches();
-            if (decodes) warmed_up_.insert(key);
-        }
-        if (!graph_samples) {
-            sampler_.copy_to_device(stream_.get());
-            sampler_.launch(logits_->data(), stream_.get());
-        }
+        inputs_ = staging_.stage(pack_batch(work, options_.block_size, model_.cache_groups()));
+        inputs_.is_decode = generated == entries;
+        launch_inputs();
+    }
+
+    std::vector<int> wait() override {
         stream_.wait();
-        if (options_.where != world::device) require_finite_logits(now);
-        sampled_ = sampler_.results(work);
+        if (options_.where != world::device) require_finite_logits(inputs_);
+        sampled_ = sampler_.results(*work_);
         std::vector<int> tokens;
         for (const sampled_token& one : sampled_) tokens.push_back(one.token);
         return tokens;
@@ -82,6 +65,32 @@ class model_runner final : public runner {
     }
 
   private:
+    void launch_inputs() {
+        // Penalties, bias and logprobs change the sampling arguments between steps; sampling then stays outside the
+        // CUDA graph.
+        const bool graph_samples = sampler_.graph_key().first != nullptr;
+        const auto launches = [&] {
+            staging_.copy_to_device(stream_.get());
+            if (graph_samples) sampler_.copy_to_device(stream_.get());
+            logits_ = &model_.forward(inputs_);
+            if (graph_samples) sampler_.launch(logits_->data(), stream_.get());
+        };
+        const bool decodes = inputs_.tokens == inputs_.samples && inputs_.samples <= max_graph_rows &&
+                             (inputs_.is_decode || !options_.batch_invariant);
+        const graph_key key{inputs_.sequences, inputs_.tokens, inputs_.max_seqlen_q, inputs_.max_blocks_per_seq,
+                            sampler_.graph_key()};
+        if (decodes && warmed_up_.contains(key)) {
+            graphs_[key].replay(stream_, launches);
+        } else {
+            launches();
+            if (decodes) warmed_up_.insert(key);
+        }
+        if (!graph_samples) {
+            sampler_.copy_to_device(stream_.get());
+            sampler_.launch(logits_->data(), stream_.get());
+        }
+    }
+
     // A broken file or an overflow. Text drawn from such logits would be noise.
     void require_finite_logits(const step_inputs& now) {
         if (now.samples == 0) return;
@@ -107,8 +116,10 @@ class model_runner final : public runner {
     model<Kernels> model_;
     step_staging staging_;
     sampler sampler_;
-    const world_buffer<float>* logits_ = nullptr;  // of the last step
-    std::set<graph_key> warmed_up_;                // ran once without capture: lazy allocations must not be captured
+    const batch* work_ = nullptr;  // of the last step, as are these
+    step_inputs inputs_;
+    const world_buffer<float>* logits_ = nullptr;
+    std::set<graph_key> warmed_up_;  // ran once without capture: lazy allocations must not be captured
     std::map<graph_key, cuda_graph> graphs_;
     std::vector<sampled_token> sampled_;
 };

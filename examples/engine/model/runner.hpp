@@ -43,8 +43,14 @@ class runner {
   public:
     virtual ~runner() = default;
 
-    // One token per sampled position, as engine<runner> requires.
-    virtual std::vector<int> run(const batch& work) = 0;
+    // Begins to compute a batch, which stays as it is until wait(); on a CPU it is done when launch() returns.
+    virtual void launch(const batch& work) = 0;
+    // One token per sampled position of that batch, as engine<runner> requires.
+    virtual std::vector<int> wait() = 0;
+    std::vector<int> run(const batch& work) {
+        launch(work);
+        return wait();
+    }
 
     // The same, with the requested log-probabilities.
     virtual const std::vector<sampled_token>& last_sampled() const = 0;

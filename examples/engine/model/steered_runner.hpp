@@ -22,11 +22,16 @@ class steered_runner final : public runner {
         require(acceptance >= 0 && acceptance <= 1, "acceptance: ", acceptance, "; it must be from 0 to 1");
     }
 
-    std::vector<int> run(const batch& work) override {
-        std::vector<int> tokens = with_->run(work);
+    void launch(const batch& work) override {
+        work_ = &work;
+        with_->launch(work);
+    }
+
+    std::vector<int> wait() override {
+        std::vector<int> tokens = with_->wait();
         sampled_ = with_->last_sampled();
         std::size_t first = 0;
-        for (const batch_entry& entry : work.entries) {
+        for (const batch_entry& entry : work_->entries) {
             bool accepted = true;
             for (std::size_t i = 0; i < entry.draft.size() && accepted; ++i) {
                 accepted = chance() < acceptance_;
@@ -51,6 +56,7 @@ class steered_runner final : public runner {
 
     std::unique_ptr<runner> with_;
     double acceptance_;
+    const batch* work_ = nullptr;
     std::uint64_t draws_ = 0;
     std::vector<sampled_token> sampled_;
 };

@@ -127,6 +127,7 @@ text_engine::text_engine(model_files files, const engine_options& options, const
            .max_num_draft_tokens = runner_options_.max_num_draft_tokens},
           [this] { return make_detokenizer(); }),
       energy_(runner_options_.where == world::device ? cuda_bus_id() : std::string()) {
+    if (options.overlap && runner_options_.where == world::device) engine_.overlap_steps();
     if (options.speculation.source == draft_source::none) return;
     engine_.speculate(speculation(make_proposer(options, files_, context_, progress), options.speculation.depth));
 }
