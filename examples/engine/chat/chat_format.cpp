@@ -127,6 +127,25 @@ chat_output_parser chat_format::output_parser(std::span<const int> prompt) const
     return {chat_output_format::harmony, end_of_prompt(static_cast<std::size_t>(header - prompt.rbegin()) + 1)};
 }
 
+shared_constraint chat_format::constrained_answer(shared_constraint what, std::span<const int> prompt,
+                                                  shared_trie trie) const {
+    constexpr std::size_t last_tokens = 16;
+    const std::string end =
+        tokens_->decode(prompt.last(std::min(last_tokens, prompt.size())), tokenizer::special_tokens::shown);
+    const auto is_behind = [&](const char* late, const char* early) {
+        const std::size_t place = end.rfind(late), other = end.rfind(early);
+        return place != std::string::npos && (other == std::string::npos || place > other);
+    };
+    if (is_harmony(*tokens_)) {
+        if (is_behind("<|channel|>final<|message|>", "<|end|>")) return what;
+        return constrain_after({"<|channel|>final", "<|message|>"}, std::move(what), std::move(trie));
+    }
+    if (is_behind("<think>", "</think>")) return constrain_after({"</think>"}, std::move(what), std::move(trie));
+    const std::optional<int> opener = tokens_->special("<think>");
+    if (!opener || is_behind("</think>", "<think>")) return what;
+    return constrain_after({"</think>"}, std::move(what), std::move(trie), opener);
+}
+
 std::vector<int> chat_format::encode_by_template(const jinja::jinja_template& made, const chat_request& request) const {
     json variables{{"bos_token", bos_text_}, {"eos_token", eos_text_}, {"add_generation_prompt", true}};
     for (const auto& [key, content] : request.variables.items()) variables[key] = content;

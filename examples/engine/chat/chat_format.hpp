@@ -14,6 +14,7 @@
 
 #include "engine/chat/chat_output.hpp"
 #include "engine/chat/jinja_template.hpp"
+#include "engine/grammar/structured_output.hpp"
 #include "engine/loading/chat_source.hpp"
 #include "engine/tokenizer/chat_template.hpp"
 #include "engine/tokenizer/tokenizer.hpp"
@@ -38,6 +39,10 @@ class chat_format {
 
     // Divides the answer to this prompt. Its text has marks around special tokens.
     chat_output_parser output_parser(std::span<const int> prompt) const;
+
+    // A constraint on the content of the answer to this prompt, which leaves the reasoning before it free: up to </think>, if
+    // the prompt has begun it or the answer begins with <think>; in the harmony format up to the final message.
+    shared_constraint constrained_answer(shared_constraint what, std::span<const int> prompt, shared_trie trie) const;
 
     // Tokens that end the assistant's turn, in addition to the model's own.
     const std::vector<int>& end_tokens() const { return end_tokens_; }

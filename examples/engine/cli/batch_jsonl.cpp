@@ -107,15 +107,25 @@ void add_answer(ordered& line, const chat_output& answer) {
 }  // namespace
 
 batch_request parse_batch_request(std::string_view line, int number, const generation_args& usual) {
-    constexpr std::string_view known[] = {"prompt",   "messages",
-                                          "tools",    "chat_template_kwargs",
-                                          "id",       "max_tokens",
-                                          "priority", "temperature",
-                                          "top_k",    "top_p",
-                                          "min_p",    "repetition_penalty",
-                                          "seed",     "presence_penalty",
-                                          "stop",     "frequency_penalty",
-                                          "logprobs", "logit_bias"};
+    constexpr std::string_view known[] = {"prompt",
+                                          "messages",
+                                          "tools",
+                                          "chat_template_kwargs",
+                                          "id",
+                                          "max_tokens",
+                                          "priority",
+                                          "temperature",
+                                          "top_k",
+                                          "top_p",
+                                          "min_p",
+                                          "repetition_penalty",
+                                          "seed",
+                                          "presence_penalty",
+                                          "stop",
+                                          "frequency_penalty",
+                                          "logprobs",
+                                          "logit_bias",
+                                          "response_format"};
     const std::string name = name_of_line(number);
     const json value = parse_json(line, name);
     require(value.is_object(), name, ": is ", shown(value), "; a request is an object: {\"prompt\": \"...\"}");
@@ -136,6 +146,7 @@ batch_request parse_batch_request(std::string_view line, int number, const gener
     }
     read_sampling(value, name, result.text);
     check(result.text.sampling);
+    if (find_member(value, "response_format")) result.response_format = ordered::parse(line)["response_format"];
     return result;
 }
 

@@ -20,6 +20,7 @@ struct batch_request {
     std::string prompt;
     std::optional<chat_request> chat{};  // instead of a prompt
     generation_args text;
+    std::optional<nlohmann::ordered_json> response_format{};
     int priority = 0;
 };
 

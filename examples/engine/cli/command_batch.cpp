@@ -5,6 +5,7 @@
 #include <fstream>
 #include <imbrex/core/error.hpp>
 #include <istream>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <unordered_map>
@@ -40,6 +41,7 @@ class batch_server {
           out_(out),
           format_(format_of(command.format, model.tokens(), model.chat())),
           variables_(variables_of(command.format)),
+          usual_constraint_(constraint_of(command.text, model)),
           bar_(streams.err, is_terminal(streams.err), "batch", "requests") {}
 
     void take(const std::string& line) {
@@ -93,7 +95,11 @@ class batch_server {
         options.sampling.seed = wanted.text.seed.value_or(0);
         it.with_logprobs = options.sampling.logprobs > 0;
         std::vector<int> prompt = wanted.chat ? encoded_chat(*wanted.chat) : model_.encode_prompt(wanted.prompt);
+        options.sampling.constraint = constraint_for(wanted);
         if (wanted.chat) {
+            if (options.sampling.constraint)
+                options.sampling.constraint =
+                    format_->constrained_answer(options.sampling.constraint, prompt, model_.token_trie());
             options.eos_tokens = format_->end_tokens();
             options.special = tokenizer::special_tokens::marked;
             it.parser = format_->output_parser(prompt);
@@ -102,6 +108,20 @@ class batch_server {
         it.prompt_tokens = static_cast<int>(prompt.size());
         options.max_tokens = wanted.text.max_tokens.value_or(tokens_that_fit(model_, prompt.size(), usual_tokens));
         return model_.submit(std::move(prompt), options);
+    }
+
+    // Lines with the same format share a constraint, and so its masks.
+    shared_constraint constraint_for(const batch_request& wanted) {
+        if (!wanted.response_format) return usual_constraint_;
+        const auto [found, is_new] = constraints_.try_emplace(wanted.response_format->dump());
+        if (!is_new) return found->second;
+        try {
+            found->second = constraint_of_response_format(*wanted.response_format, model_.token_trie());
+        } catch (...) {
+            constraints_.erase(found);
+            throw;
+        }
+        return found->second;
     }
 
     std::vector<int> encoded_chat(chat_request request) const {
@@ -123,6 +143,8 @@ class batch_server {
     std::ostream& out_;
     std::optional<chat_format> format_;
     nlohmann::ordered_json variables_;
+    shared_constraint usual_constraint_;
+    std::map<std::string, shared_constraint> constraints_;  // of response formats
     progress_bar bar_;
     std::deque<job> jobs_;  // not yet written; references stay valid
     std::unordered_map<sequence_id, job*> of_sequence_;

@@ -26,6 +26,7 @@ class conversation {
         : model_(model), format_(std::move(format)), system_(command.system) {
         require(format_ || system_.empty(), "--system: without a chat template there is no system message");
         request_.variables = variables_of(command.format);
+        constraint_ = constraint_of(command.text, model);
         reset();
     }
 
@@ -68,9 +69,12 @@ class conversation {
 
     bool dropped() { return std::exchange(dropped_, false); }
 
-    text_options options(const generation_args& choice) const {
+    text_options options(const generation_args& choice, const std::vector<int>& prompt) const {
         text_options result{.sampling = choice.sampling};
+        result.sampling.constraint = constraint_;
         if (!format_) return result;
+        if (constraint_)
+            result.sampling.constraint = format_->constrained_answer(constraint_, prompt, model_.token_trie());
         result.eos_tokens = format_->end_tokens();
         result.position = incremental_detokenizer::text_position::beginning;
         result.special = tokenizer::special_tokens::marked;
@@ -113,6 +117,7 @@ class conversation {
     const text_engine& model_;
     std::optional<chat_format> format_;
     std::string system_;
+    shared_constraint constraint_;
     chat_request request_;  // with a template
     std::vector<int> ids_;  // without
     bool dropped_ = false;
@@ -173,7 +178,7 @@ void answer(text_engine& model, conversation& talk, const std::string& line, con
     const int wanted = command.text.max_tokens.value_or(std::min(usual_tokens, model.max_sequence_length() / 2));
     const std::vector<int> prompt = talk.ask(line, wanted);
     if (talk.dropped()) streams.err << "(the context is full: the oldest turns are dropped)\n";
-    text_options options = talk.options(command.text);
+    text_options options = talk.options(command.text, prompt);
     options.max_tokens = command.text.max_tokens ? wanted : tokens_that_fit(model, prompt.size(), wanted);
     options.sampling.seed = seed;
     std::optional<chat_output_parser> parser = talk.output_parser(prompt);

@@ -56,6 +56,7 @@ int run_generate(const generate_command& command, const command_streams& streams
         .max_tokens = command.text.max_tokens.value_or(tokens_that_fit(*model, ids.size(), usual_tokens)),
         .sampling = command.text.sampling};
     options.sampling.seed = seed_of(command.text);
+    options.sampling.constraint = constraint_of(command.text, *model);
     if (prompt.empty()) options.position = incremental_detokenizer::text_position::beginning;
     if (command.repeats_prompt) streams.out << prompt;
     const written_text written = write_text(*model, std::move(ids), options, streams);

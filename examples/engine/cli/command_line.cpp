@@ -54,7 +54,8 @@ constexpr const char* batch_help =
 Each input line is an object with "prompt" or "messages" ([{"role": "user", "content": "..."}, ...], with "tools" and
 "chat_template_kwargs" if the chat template of the model has them). Optional: "id", "max_tokens",
 "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"
-({"<token>": number}), "seed", "stop", "logprobs", "priority". Command-line options are the defaults; a line without a seed gets
+({"<token>": number}), "seed", "stop", "logprobs", "priority", "response_format" ({"type": "json_schema", "json_schema":
+{"schema": {...}}} or {"type": "json_object"}). Command-line options are the defaults; a line without a seed gets
 --seed plus its index in the file.
 Each output line has "id", "text", "finish" (end, stop or length), "prompt_tokens" and "tokens", in the order of the input. The
 answer to "messages" has its reasoning apart, in "reasoning_content", and the calls of GPT-OSS in "tool_calls". An invalid line
@@ -217,6 +218,10 @@ void add_text_options(CLI::App& app, generation_args& text) {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->type_name("TEXT")
         ->group(group);
+    const auto schema =
+        add("--json-schema", text.json_schema, "the text is a JSON document of the schema in this file");
+    schema->type_name("FILE");
+    add("--regex", text.regex, "the text matches this regular expression")->excludes(schema);
     add("--logprobs", sampling.logprobs, "log-probabilities of each token and of this many top tokens")
         ->check(between(0, max_logprobs));
 }

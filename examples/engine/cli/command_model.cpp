@@ -239,6 +239,12 @@ std::string figures_of(const written_text& written) {
     return text;
 }
 
+shared_constraint constraint_of(const generation_args& choice, const text_engine& model) {
+    if (!choice.json_schema.empty())
+        return constrain_to_json_schema(read_text_file(choice.json_schema, "--json-schema"), model.token_trie());
+    return choice.regex.empty() ? nullptr : constrain_to_regex(choice.regex, model.token_trie());
+}
+
 std::uint64_t seed_of(const generation_args& choice) {
     if (choice.seed) return *choice.seed;
     std::random_device chance;

@@ -83,6 +83,9 @@ void check_written(std::ostream& out, const std::string& name);
 // "37 tokens, 45.2 a second, the first after 12 ms"
 std::string figures_of(const written_text& written);
 
+// --json-schema or --regex as a constraint; null without them.
+shared_constraint constraint_of(const generation_args& choice, const text_engine& model);
+
 // The given seed, or a random one.
 std::uint64_t seed_of(const generation_args& choice);
 

@@ -46,6 +46,8 @@ struct generation_args {
     std::optional<int> max_tokens;
     std::optional<std::uint64_t> seed;
     sampling_params sampling{.temperature = 0.8f, .bias = {}, .stop = {}};
+    std::string json_schema{};  // a file: the text is JSON of this schema
+    std::string regex{};        // the text matches this regular expression
 };
 
 // How conversations become prompts.

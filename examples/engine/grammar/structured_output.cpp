@@ -79,20 +79,23 @@ grammar grammar_of(const expression& text) {
     return std::move(rules).finished(start);
 }
 
-// The text before and after the triggers. The constraint begins with the token after the one that completes the last trigger.
+// The text before and after the triggers. With an opener both are open at the first token.
 class triggered_state final : public constraint_state {
   public:
     struct parts {
         std::vector<std::string> triggers;
         shared_constraint what;
         shared_trie tokens;
+        std::optional<int> opener;
     };
-    explicit triggered_state(std::shared_ptr<const parts> shared) : shared_(std::move(shared)) {}
-    triggered_state(const triggered_state& other)
-        : shared_(other.shared_), seen_(other.seen_), tail_(other.tail_), inner_(other.inner_) {}
+    triggered_state(std::shared_ptr<const parts> shared, bool drops_space)
+        : shared_(std::move(shared)), is_first_(shared_->opener.has_value()) {
+        if (is_first_) inner_ = constraint_progress(shared_->what->start(drops_space));
+    }
 
     std::unique_ptr<constraint_state> clone() const override { return std::make_unique<triggered_state>(*this); }
     void push(int token) override {
+        if (std::exchange(is_first_, false) && token == shared_->opener) inner_ = {};
         if (inner_) {
             inner_->push(token);
             return;
@@ -110,17 +113,20 @@ class triggered_state final : public constraint_state {
             ++seen_;
         }
         inner_ = constraint_progress(shared_->what->start(false));
-        tail_.clear();
     }
     bool is_free() const override { return !inner_ || inner_->is_free(); }
-    void allowed_tokens(std::span<std::uint32_t> mask) const override { inner_->allowed_tokens(mask); }
+    void allowed_tokens(std::span<std::uint32_t> mask) const override {
+        inner_->allowed_tokens(mask);
+        if (is_first_) set_token(mask, *shared_->opener);
+    }
     bool may_end() const override { return !inner_ || inner_->may_end(); }
     bool must_end() const override { return inner_ && inner_->must_end(); }
 
   private:
     std::shared_ptr<const parts> shared_;
+    bool is_first_;         // the opener may come next
     std::size_t seen_ = 0;  // triggers
-    std::string tail_;      // of the text
+    std::string tail_;      // of the text, as long as a trigger
     constraint_progress inner_;
 };
 
@@ -128,7 +134,9 @@ class triggered_constraint final : public token_constraint {
   public:
     explicit triggered_constraint(triggered_state::parts all)
         : shared_(std::make_shared<const triggered_state::parts>(std::move(all))) {}
-    std::unique_ptr<constraint_state> start(bool) const override { return std::make_unique<triggered_state>(shared_); }
+    std::unique_ptr<constraint_state> start(bool drops_space) const override {
+        return std::make_unique<triggered_state>(shared_, drops_space);
+    }
 
   private:
     std::shared_ptr<const triggered_state::parts> shared_;
@@ -170,11 +178,12 @@ shared_constraint constraint_of_response_format(const nlohmann::ordered_json& fo
     return constrain_to_json_schema(holder["schema"].dump(), std::move(tokens), spacing);
 }
 
-shared_constraint constrain_after(std::vector<std::string> triggers, shared_constraint what, shared_trie tokens) {
+shared_constraint constrain_after(std::vector<std::string> triggers, shared_constraint what, shared_trie tokens,
+                                  std::optional<int> opener) {
     for (const std::string& each : triggers) require(!each.empty(), "triggers: one is empty; it must have a character");
     if (triggers.empty() || !what) return what;
     return std::make_shared<const triggered_constraint>(
-        triggered_state::parts{std::move(triggers), std::move(what), std::move(tokens)});
+        triggered_state::parts{std::move(triggers), std::move(what), std::move(tokens), opener});
 }
 
 }  // namespace imbrex::engine

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,8 +44,11 @@ shared_constraint constrain_to_choices(const std::vector<std::string>& choices, 
 shared_constraint constraint_of_response_format(const nlohmann::ordered_json& format, shared_trie tokens,
                                                 json_spacing spacing = json_spacing::flexible);
 
-// Leaves the text free until all of these strings have appeared in it, in this order, and constrains what follows. Special
-// tokens appear by their names: {"</think>"}, or {"<|channel|>final", "<|message|>"} in the harmony format.
-shared_constraint constrain_after(std::vector<std::string> triggers, shared_constraint what, shared_trie tokens);
+// Leaves the text free until all of these strings have appeared in it, in this order, and constrains it from the next token
+// on. Special tokens appear by their names: {"</think>"}, or {"<|channel|>final", "<|message|>"} in the harmony format. With
+// an opener the text is free only if that token comes first, and constrained from its beginning otherwise.
+// chat_format::constrained_answer knows what a model needs.
+shared_constraint constrain_after(std::vector<std::string> triggers, shared_constraint what, shared_trie tokens,
+                                  std::optional<int> opener = {});
 
 }  // namespace imbrex::engine
