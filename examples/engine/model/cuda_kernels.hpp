@@ -91,8 +91,7 @@ class cuda_kernels {
 
     void begin(const step_inputs& now) {
         step_kind_ = !batch_invariant_ ? step_kind::any : now.is_decode ? step_kind::decode : step_kind::prefill;
-        decodes_ =
-            step_kind_ == step_kind::decode || (step_kind_ == step_kind::any && now.max_seqlen_q <= max_decode_tokens);
+        decodes_ = step_kind_ == step_kind::decode || (step_kind_ == step_kind::any && now.has_few_tokens);
     }
 
     void embed_tokens(const table& from, const int* ids, const row_view<bf16>& out, float factor) {
@@ -193,8 +192,6 @@ class cuda_kernels {
     };
     // Small enough that a single sequence occupies several SMs.
     static constexpr int batch_invariant_split_size = 128;
-    // Tokens of a sequence. With 4 query heads per KV head these are the 64 rows of the largest tile of paged decode.
-    static constexpr int max_decode_tokens = 16;
 
     // Of gate and up, or of Q, K and V.
     static std::size_t max_weight_rows(const model_config& config) {

@@ -77,9 +77,10 @@ class model_runner final : public runner {
         };
         const bool decodes = inputs_.tokens == inputs_.samples && inputs_.samples <= max_graph_rows &&
                              (inputs_.is_decode || !options_.batch_invariant);
-        const graph_key key{inputs_.sequences, inputs_.tokens, inputs_.max_seqlen_q, inputs_.max_blocks_per_seq,
+        const graph_key key{inputs_.sequences, inputs_.tokens, inputs_.has_few_tokens, inputs_.max_blocks_per_seq,
                             sampler_.graph_key()};
         if (decodes && warmed_up_.contains(key)) {
+            if (graphs_.size() >= max_graphs && !graphs_.contains(key)) graphs_.clear();
             graphs_[key].replay(stream_, launches);
         } else {
             launches();
@@ -104,11 +105,13 @@ class model_runner final : public runner {
     }
 
     // Steps with equal keys have the same launches and the same buffer addresses.
-    // Sequences, tokens, max_seqlen_q, max_blocks_per_seq, the sampler's graph key.
-    using graph_key = std::tuple<int, int, int, int, sampler::graph_key_type>;
+    // Sequences, tokens, has_few_tokens, max_blocks_per_seq, the sampler's graph key.
+    using graph_key = std::tuple<int, int, bool, int, sampler::graph_key_type>;
 
     // With more rows the launch overhead is negligible.
     static constexpr int max_graph_rows = 64;
+    // Numbers of draft tokens vary: with many sequences there are many keys.
+    static constexpr std::size_t max_graphs = 512;
 
     runner_options options_;
     std::vector<std::shared_ptr<const void>> owners_;  // of the weights, which a CPU reads where they lie

@@ -16,14 +16,18 @@
 namespace imbrex::engine {
 inline namespace IMBREX_WORLDS {
 
+// Attention of up to this many tokens of each sequence is paged decode on a GPU. With 4 query heads per KV head they are
+// the 64 rows of its largest tile.
+inline constexpr int max_decode_tokens = 16;
+
 // packed_batch, with pointers into the memory of the world.
 struct step_inputs {
     int tokens = 0;
     int sequences = 0;
     int samples = 0;
     int max_blocks_per_seq = 0;
-    int max_seqlen_q = 0;    // of a sequence
-    bool is_decode = false;  // all tokens are generated tokens
+    bool has_few_tokens = false;  // at most max_decode_tokens of each sequence
+    bool is_decode = false;       // all tokens are generated tokens
     const int* input_ids = nullptr;
     const int* cu_seqlens_q = nullptr;
     const int* seqused_k = nullptr;
@@ -62,7 +66,7 @@ class step_staging {
                 .sequences = size(packed.seqused_k),
                 .samples = size(packed.logits_indices),
                 .max_blocks_per_seq = packed.max_blocks_per_seq,
-                .max_seqlen_q = max_seqlen_q,
+                .has_few_tokens = max_seqlen_q <= max_decode_tokens,
                 .input_ids = stage_array(packed.input_ids),
                 .cu_seqlens_q = stage_array(packed.cu_seqlens_q),
                 .seqused_k = stage_array(packed.seqused_k),

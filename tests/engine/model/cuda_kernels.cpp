@@ -30,7 +30,7 @@ TEST_CASE("GPU model in the host world: logits within bf16 rounding") {
         const rows expected = reference_logits(config, files.weights, tokens);
         const auto with = make_cuda_kernels_runner_on_host(
             files, {.num_kv_blocks = 8, .max_num_batched_tokens = 64, .max_num_seqs = 4});
-        for (const std::vector<int>& chunks : {std::vector<int>{40}, {17, 1, 1, 20, 1}}) {
+        for (const std::vector<int>& chunks : {std::vector<int>{40}, {17, 1, 4, 17, 1}}) {
             const rows logits = logits_of_chunks(*with, sequence_in(tokens, {5, 0, 3}), chunks, config.vocab_size);
             CHECK(largest_distance(logits, at_ends(expected, chunks)) < bf16_rounding);
         }
@@ -61,7 +61,7 @@ TEST_CASE("GPU model in the host world: quantised weights") {
             const rows expected = reference_logits(config, rounded.weights, tokens);
             const auto with = make_cuda_kernels_runner_on_host(
                 files, {.weights = format, .num_kv_blocks = 8, .max_num_batched_tokens = 64, .max_num_seqs = 4});
-            for (const std::vector<int>& chunks : {std::vector<int>{40}, {17, 1, 1, 20, 1}}) {
+            for (const std::vector<int>& chunks : {std::vector<int>{40}, {17, 1, 4, 17, 1}}) {
                 const rows logits = logits_of_chunks(*with, sequence_in(tokens, {5, 0, 3}), chunks, config.vocab_size);
                 CHECK(largest_distance(logits, at_ends(expected, chunks)) < bf16_rounding);
             }
