@@ -2,7 +2,6 @@
 // against an independent validator.
 #include "engine/grammar/json_schema.hpp"
 
-#include <chrono>
 #include <random>
 #include <string>
 #include <vector>
