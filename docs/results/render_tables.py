@@ -310,6 +310,15 @@ def moe_router(reports):
     ]
 
 
+def moe_few_tokens(reports):
+    """TB/s of weights."""
+    rows = report(reports, "^few tokens")["rows"]
+    names = ("gate and up", "down", "both")
+    return ["tokens", *names], [
+        [row["problem"].split()[0], *(f"{value(row, f'^{name}$'):.2f}" for name in names)] for row in rows
+    ]
+
+
 # --- scaling.json ----------------------------------------------------------------------------------------------------
 
 SCHEDULES = ("ring", "zigzag", "striped", "best mesh", "Ulysses")
@@ -407,6 +416,7 @@ VIEWS = {
     ("attention_kv_cache.json", "caches"): attention_kv_cache,
     ("moe.json", "bf16"): moe_table("^bf16", "dense GEMM"),
     ("moe.json", "mxfp4"): moe_table("^MXFP4", "bf16, gathered"),
+    ("moe.json", "few_tokens"): moe_few_tokens,
     ("moe.json", "router"): moe_router,
     ("norm.json", "norm"): norm,
     ("pytorch.json", "throughput"): pytorch_throughput,
