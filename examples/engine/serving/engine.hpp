@@ -105,6 +105,9 @@ class engine {
         return events;
     }
 
+    // When step() has thrown: the sequences of the batch that failed; none if no batch could be made.
+    const std::vector<sequence_id>& failed_batch() const { return failed_batch_; }
+
     void limit_batched_tokens(int tokens) { scheduler_.limit_batched_tokens(tokens); }
 
     bool idle() const { return scheduler_.idle(); }
@@ -119,6 +122,7 @@ class engine {
 
     void launch() {
         statistics_.step_begins();
+        failed_batch_.clear();
         in_flight_.emplace(scheduler_.schedule());
         if (in_flight_->entries.empty()) {
             in_flight_.reset();
@@ -165,6 +169,7 @@ class engine {
     }
 
     void abandon() {
+        for (const batch_entry& entry : in_flight_->entries) failed_batch_.push_back(entry.sequence->id);
         scheduler_.abandon(*in_flight_);
         in_flight_.reset();
     }
@@ -230,6 +235,7 @@ class engine {
     std::optional<batch> in_flight_;
     std::vector<progress> finished_;  // of the batch that has ended; their events are not made yet
     std::exception_ptr failure_;      // of a batch that was launched ahead
+    std::vector<sequence_id> failed_batch_;
 };
 
 }  // namespace imbrex::engine
