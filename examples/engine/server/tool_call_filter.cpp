@@ -51,6 +51,11 @@ bool tool_call_filter::advance(chat_output& found) {
         return true;
     }
     if (state_ == state::json) return false;  // until the end
+    if (state_ == state::after_call) {
+        held_.erase(0, std::min(held_.find_first_not_of(white_space), held_.size()));
+        if (held_.empty()) return false;
+        state_ = state::text;
+    }
     if (state_ == state::text) {
         const std::size_t at = held_.find(opening);
         const std::size_t end = at == std::string::npos ? held_.size() - begun(held_, opening) : at;
@@ -68,8 +73,7 @@ bool tool_call_filter::advance(chat_output& found) {
         found.content += held_.substr(0, end + closing.size());
     }
     held_.erase(0, end + closing.size());
-    held_.erase(0, std::min(held_.find_first_not_of(white_space), held_.size()));
-    state_ = state::text;
+    state_ = state::after_call;
     return true;
 }
 

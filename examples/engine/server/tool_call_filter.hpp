@@ -3,7 +3,7 @@
 //     Hermes   <tool_call>{"name": "f", "arguments": {...}}</tool_call>      Qwen, SmolLM3, Granite, ...
 //     JSON     {"name": "f", "parameters": {...}}                            Llama 3: the whole content
 //
-// The calls of GPT-OSS are found by chat_output_parser. Text that is no call stays content.
+// The calls of GPT-OSS are found by chat_output_parser. Text that is no call stays content; white space after a call is dropped.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ class tool_call_filter {
     chat_output finish();
 
   private:
-    enum class state { beginning, text, call, json };
+    enum class state { beginning, text, call, after_call, json };
 
     bool advance(chat_output& found);
 
