@@ -3,13 +3,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <imbrex/core/error.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/cache/checksum.hpp"
+#include "engine/cache/disk_entry.hpp"
 #include "engine/chat/jinja_template.hpp"
 #include "engine/loading/checkpoint_quantisation.hpp"
 #include "engine/loading/gguf.hpp"
@@ -179,6 +183,29 @@ inline void text(std::span<const std::byte> bytes) {
     streamed += decoder.finish();
     must(raw == text);
     must(!is_utf8(text) || streamed == text);
+}
+
+inline void correct_checksum(std::vector<std::byte>& file) {
+    constexpr std::size_t at = 16, from = at + sizeof(std::uint64_t);
+    if (file.size() < from) return;
+    const std::uint64_t sum = checksum::of(std::span(file).subspan(from));
+    std::memcpy(file.data() + at, &sum, sizeof sum);
+}
+
+// A file of the prefix cache, as it is and with the right checksum, so that what follows is reached.
+inline void disk_entry(std::span<const std::byte> bytes) {
+    std::vector<std::byte> file(bytes.begin(), bytes.end());
+    for (const bool corrected : {false, true}) {
+        if (corrected) correct_checksum(file);
+        unless_refused([&] {
+            const engine::disk_entry found = read_disk_entry(file);
+            must(found.content.size() <= file.size() && found.block.tokens.size() <= file.size());
+            if (found.block_bytes > 1 << 16) return;
+            const auto size = static_cast<std::size_t>(found.block_bytes);
+            const block_codec codec{.quantised = found.quantised, .element = cache_element::bf16, .columns = 8};
+            must(decode_disk_entry(file, found.block, codec, size).size() == size);
+        });
+    }
 }
 
 }  // namespace imbrex::engine::fuzz

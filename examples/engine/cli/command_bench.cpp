@@ -86,7 +86,8 @@ model_files files_of(const bench_command& command, std::ostream& err) {
 speculation_options random_draft_of(const bench_command& command, const model_files& files) {
     require(!command.random.empty() && command.model.draft_model.empty(), "--random-draft: ", command.random_draft,
             "; it belongs to --random, and there is no --draft-model beside it");
-    const model_config config = with_vocabulary_of(config_of_known_model(command.random_draft), files.config);
+    model_config config = config_of_known_model(command.random_draft);
+    config.vocab_size = files.config.vocab_size;
     return {.source = draft_source::model,
             .draft_tokens = command.model.draft_tokens,
             .draft_model = std::make_shared<model_files>(random_model(config, 2, {}, command.random_type))};
@@ -109,8 +110,10 @@ int run_bench(const bench_command& command, const command_streams& streams) {
         options.speculation.steered_acceptance = command.draft_acceptance;
         options.speculation.depth = speculation::depth::fixed;
     }
-    if (options.context == 0) options.context = command.input + command.output;
-    if (options.max_num_seqs == 0) options.max_num_seqs = std::ranges::max(command.requests);
+    const int longest = command.measures_prefix_cache ? std::max(command.input, command.shared) : command.input;
+    if (options.context == 0) options.context = longest + command.output;
+    if (options.max_num_seqs == 0)
+        options.max_num_seqs = command.measures_prefix_cache ? 1 : std::ranges::max(command.requests);
     const std::int64_t bytes = files.weights.bytes();
     const std::string name = files.name;
     background_engine_loader loading(std::move(files), options);
@@ -120,6 +123,11 @@ int run_bench(const bench_command& command, const command_streams& streams) {
     std::snprintf(line, sizeof line, ", %.1f MB, weights as %s, ", static_cast<double>(bytes) / 1e6,
                   command.model.weights == "file" ? "in the file" : command.model.weights.c_str());
     streams.out << name << line << name_of(options.where) << " world\n";
+    if (command.measures_prefix_cache) {
+        measure_prefix_cache(*model, command, streams.out);
+        write_statistics(command.model, *model, streams);
+        return exit_success;
+    }
     std::mt19937 chance(1);
     run_row(*model, 1, std::min(command.input, 8), std::min(command.output, 4), chance);  // warm-up
     streams.out

@@ -16,7 +16,6 @@ constexpr const char* program_help =
   imbrex generate examples/tales/model "It was the first day of spring."
   imbrex chat ~/models/Qwen2.5-0.5B-Instruct --weights int8
   imbrex batch model.gguf --input requests.jsonl --output results.jsonl
-  imbrex serve model.gguf --port 8080
   imbrex bench --random qwen2.5-0.5b --weights int8 --requests 1,8
   imbrex info model.gguf
   imbrex quantize model-f16.gguf model-int8.gguf --weights int8
@@ -62,23 +61,13 @@ Each output line has "id", "text", "finish" (end, stop or length), "prompt_token
 answer to "messages" has its reasoning apart, in "reasoning_content", and the calls of GPT-OSS in "tool_calls". An invalid line
 gets "error" and does not stop the others; the exit code is then 1.)";
 
-constexpr const char* serve_help =
-    R"(Examples:
-  imbrex serve model.gguf
-  imbrex serve ~/models/Qwen3-0.6B --host 0.0.0.0 --port 8000 --api-key "$KEY" --sequences 32
-  curl http://127.0.0.1:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hi!"}]}'
-
-The API is OpenAI's: chat completions, completions, models; also tokenize, detokenize, health and metrics. The text options
-are defaults of requests. Keys are also read from the environment variable IMBREX_API_KEY, one or several with commas.
-SIGTERM or Ctrl-C ends the server when its requests are done, at most --drain-time seconds later; a second one ends it at
-once.)";
-
 constexpr const char* bench_help =
     R"(Examples:
   imbrex bench --random qwen2.5-0.5b --weights int8
   imbrex bench --random tiny --requests 1,4,16 --input 64 --output 64
   imbrex bench --random llama-3.1-8b --random-type q4_K_M
   imbrex bench model.gguf --requests 32 --batch-tokens 1024 --stats
+  imbrex bench --random llama-3.1-8b --prefix-cache --cache-host 20G --input 8192 --shared 4000 --requests 200
 
 Random weights need no download: llama-3.1-8b (16 GB), qwen2.5-0.5b (1 GB), qwen3-0.6b (1.2 GB), gemma-3-1b (2 GB),
 smollm2-135m (0.3 GB), gpt-oss-20b (14 GB), qwen3-30b-a3b (61 GB; 17 GB with --random-type q4_K), tiny. Each number of
@@ -164,6 +153,33 @@ void add_device_options(CLI::App& app, model_args& model) {
     app.add_option("--threads", model.threads, "CPU cores to use (all)")->check(between(1, 4096))->group(group);
 }
 
+// Levels of the prefix cache below the KV cache.
+void add_cache_options(CLI::App& app, model_args& model) {
+    constexpr const char* group = "The prefix cache";
+    app.add_option("--cache-host", model.host_cache,
+                   "host memory for blocks that leave the KV cache, such as 20G: prompts find them again (none)")
+        ->transform(CLI::AsSizeValue(false).description(""))
+        ->type_name("SIZE")
+        ->group(group);
+    app.add_option("--cache-disk", model.disk_cache,
+                   "the same in files of --cache-dir, which the next start of the same model finds (none)")
+        ->transform(CLI::AsSizeValue(false).description(""))
+        ->type_name("SIZE")
+        ->group(group);
+    app.add_option("--cache-dir", model.cache_directory, "folder of these files")->type_name("FOLDER")->group(group);
+    app.add_option("--cache-compress", model.cache_compression, "compress the files, if the program has the library")
+        ->check(CLI::IsMember({"none", "zlib", "zstd"}))
+        ->capture_default_str()
+        ->group(group);
+    app.add_flag("--cache-8bit", model.cache_is_quantised,
+                 "8-bit numbers in the files instead of 16-bit ones: half the size, texts may change slightly")
+        ->group(group);
+    app.add_option("--cache-policy", model.cache_policy, "what leaves a full level: least recently or frequently used")
+        ->check(CLI::IsMember({"lru", "lfu"}))
+        ->capture_default_str()
+        ->group(group);
+}
+
 void add_model_options(CLI::App& app, model_args& model) {
     constexpr const char* group = model_group;
     add_device_options(app, model);
@@ -197,6 +213,7 @@ void add_model_options(CLI::App& app, model_args& model) {
         ->check(between(1, 128))
         ->capture_default_str()
         ->group(group);
+    add_cache_options(app, model);
     app.add_flag("--stats", model.shows_statistics, "print statistics at the end, on standard error")->group(group);
     app.add_flag("--json", model.statistics_are_json, "print the statistics as one line of JSON")->group(group);
 }
@@ -261,7 +278,6 @@ class command_line {
         add_chat();
         add_generate();
         add_batch();
-        add_serve();
         add_bench();
         add_info();
         add_quantize();
@@ -289,7 +305,6 @@ class command_line {
         if (app_.got_subcommand(chat_app_)) return run_chat(chat_, streams);
         if (app_.got_subcommand(generate_app_)) return run_generate(generate_, streams);
         if (app_.got_subcommand(batch_app_)) return run_batch(batch_, streams);
-        if (app_.got_subcommand(serve_app_)) return run_serve(serve_, streams);
         if (app_.got_subcommand(bench_app_)) return run_bench(bench_, streams);
         if (app_.got_subcommand(tokenize_app_)) return run_tokenize(tokenize_, streams);
         if (app_.got_subcommand(perplexity_app_)) return run_perplexity(perplexity_, streams);
@@ -343,62 +358,6 @@ class command_line {
         add_model_options(*batch_app_, batch_.model);
         add_text_options(*batch_app_, batch_.text);
     }
-    void add_serve() {
-        serve_app_ = app_.add_subcommand("serve", "Serve a model over HTTP, with OpenAI's API")->footer(serve_help);
-        serve_.model.sequences = 64;
-        serve_.text.sampling.temperature = 1;  // as in OpenAI's API
-        add_path(*serve_app_, serve_.model.path)->required();
-        add_address();
-        add_limits();
-        add_template_options(*serve_app_, serve_.format);
-        add_model_options(*serve_app_, serve_.model);
-        add_text_options(*serve_app_, serve_.text);
-    }
-    void add_address() {
-        constexpr const char* group = "The server";
-        CLI::App& app = *serve_app_;
-        app.add_option("--host", serve_.host, "address to listen at; 0.0.0.0: all")
-            ->capture_default_str()
-            ->group(group);
-        app.add_option("--port", serve_.port, "port to listen at; 0: any free one")
-            ->check(between(0, 65535))
-            ->capture_default_str()
-            ->group(group);
-        app.add_option("--name", serve_.name, "the model's name in the API (its file's)")->group(group);
-        app.add_option("--api-key", serve_.api_keys, "a key that clients must send; repeatable")
-            ->expected(1)
-            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-            ->group(group);
-        app.add_option("--cors", serve_.cors_origin, "origin of web pages that may use the API; *: all")->group(group);
-    }
-    void add_limits() {
-        constexpr const char* group = "Limits";
-        CLI::App& app = *serve_app_;
-        app.add_option("--sequences", serve_.model.sequences, "maximum running sequences (64)")
-            ->check(between(1, 1 << 16))
-            ->group(group);
-        app.add_option("--queue", serve_.queue, "maximum waiting sequences; more requests get status 429")
-            ->check(between(0, 1 << 20))
-            ->capture_default_str()
-            ->group(group);
-        app.add_option("--max-body", serve_.max_body, "maximum size of a request, such as 1M (8M)")
-            ->transform(CLI::AsSizeValue(false).description(""))
-            ->type_name("SIZE")
-            ->group(group);
-        app.add_option("--max-prompt", serve_.max_prompt, "maximum tokens of a prompt (as many as fit)")
-            ->check(between(1, 1 << 26))
-            ->group(group);
-        const auto seconds = CLI::Range(0.0, 1e6).description("");
-        app.add_option("--time-limit", serve_.time_limit, "maximum seconds of a request (none)")
-            ->check(seconds)
-            ->type_name("SECONDS")
-            ->group(group);
-        app.add_option("--drain-time", serve_.drain_time, "maximum seconds to finish requests at the end")
-            ->check(seconds)
-            ->type_name("SECONDS")
-            ->capture_default_str()
-            ->group(group);
-    }
     void add_bench() {
         bench_app_ = app_.add_subcommand("bench", "Measure a model's speed")->footer(bench_help);
         bench_.model.memory = 0;  // as much as the requests need
@@ -420,6 +379,11 @@ class command_line {
             ->type_name("RATE");
         bench_app_->add_option("--random-draft", bench_.random_draft,
                                "a draft model with random weights of this architecture");
+        bench_app_->add_flag("--prefix-cache", bench_.measures_prefix_cache,
+                             "instead: the time to the first token when the prompt is in the cache, by level");
+        bench_app_->add_option("--shared", bench_.shared, "with it: tokens of the prompt that conversations share")
+            ->check(between(1, 1 << 24))
+            ->capture_default_str();
         add_sequences(*bench_app_, bench_.model, "maximum running requests (all)");
         add_model_options(*bench_app_, bench_.model);
     }
@@ -468,13 +432,11 @@ class command_line {
     }
 
     CLI::App app_;
-    CLI::App *chat_app_ = nullptr, *generate_app_ = nullptr, *batch_app_ = nullptr, *serve_app_ = nullptr,
-             *bench_app_ = nullptr, *info_app_ = nullptr, *quantize_app_ = nullptr, *tokenize_app_ = nullptr,
-             *perplexity_app_ = nullptr;
+    CLI::App *chat_app_ = nullptr, *generate_app_ = nullptr, *batch_app_ = nullptr, *bench_app_ = nullptr,
+             *info_app_ = nullptr, *quantize_app_ = nullptr, *tokenize_app_ = nullptr, *perplexity_app_ = nullptr;
     chat_command chat_;
     generate_command generate_;
     batch_command batch_;
-    serve_command serve_;
     bench_command bench_;
     info_command info_;
     quantize_command quantize_;

@@ -92,17 +92,29 @@ speculation_options speculation_of(const model_args& choice) {
 engine_options options_of(const model_args& choice) {
     limit_threads(choice.threads);
     const world where = world_of(choice.device);
+    const auto bytes = [](std::uint64_t size) {
+        return static_cast<std::int64_t>(std::min<std::uint64_t>(size, INT64_MAX));
+    };
     return {.where = where,
             .weights = weight_format_named(choice.weights),
             .bits_per_weight = mixture_size(choice.weights, choice.weights_budget),
             .kv_cache = kv_cache_format_named(choice.kv_cache),
-            .kv_cache_bytes = static_cast<std::int64_t>(std::min<std::uint64_t>(choice.memory, INT64_MAX)),
+            .kv_cache_bytes = bytes(choice.memory),
             .context = choice.context,
             .max_num_batched_tokens = choice.max_num_batched_tokens.value_or(where == world::device ? 4096 : 512),
             .max_num_seqs = choice.sequences,
             .batch_invariant = choice.batch_invariant,
             .overlap = choice.overlaps,
-            .speculation = speculation_of(choice)};
+            .speculation = speculation_of(choice),
+            .cache = {.host_bytes = bytes(choice.host_cache),
+                      .disk_bytes = bytes(choice.disk_cache),
+                      .directory = choice.cache_directory,
+                      .policy = choice.cache_policy == "lfu" ? cache_policy::lfu : cache_policy::lru,
+                      .compression = choice.cache_compression == "zlib"   ? cache_compression::zlib
+                                     : choice.cache_compression == "zstd" ? cache_compression::zstd
+                                                                          : cache_compression::none,
+                      .quantised = choice.cache_is_quantised,
+                      .report = [](const std::string& message) { std::cerr << "imbrex: " << message << "\n"; }}};
 }
 
 weight_format weight_format_named(const std::string& name) {

@@ -12,6 +12,8 @@
 
 namespace imbrex::engine {
 
+class text_engine;
+
 struct command_streams {
     std::istream& in;
     std::ostream& out;
@@ -37,6 +39,12 @@ struct model_args {
     std::string speculate;  // off, ngram, model; empty: model if there is a draft model
     std::string draft_model;
     int draft_tokens = 7;
+    // Levels of the prefix cache below the KV cache.
+    std::uint64_t host_cache = 0, disk_cache = 0;  // bytes
+    std::string cache_directory;
+    std::string cache_policy = "lru";        // lru, lfu
+    std::string cache_compression = "none";  // none, zlib, zstd
+    bool cache_is_quantised = false;
     bool shows_statistics = false;
     bool statistics_are_json = false;
 };
@@ -77,20 +85,6 @@ struct batch_command {
     template_args format;
     std::string input, output;  // file names; empty: standard streams
 };
-struct serve_command {
-    model_args model;
-    generation_args text;  // defaults of the requests
-    template_args format;
-    std::string host = "127.0.0.1";
-    int port = 8080;   // 0: any free one
-    std::string name;  // of the model; empty: of its file
-    std::vector<std::string> api_keys;
-    std::string cors_origin;
-    std::uint64_t max_body = std::uint64_t{8} << 20;
-    int max_prompt = 0;                      // tokens; 0: as many as fit
-    int queue = 256;                         // sequences that wait
-    double time_limit = 0, drain_time = 30;  // seconds; time_limit 0: none
-};
 struct bench_command {
     model_args model;
     std::string random;  // name of a known model shape, instead of a path
@@ -99,6 +93,8 @@ struct bench_command {
     int input = 128, output = 128;           // tokens per request
     std::optional<double> draft_acceptance;  // steered
     std::string random_draft;                // shape of a draft model with random weights
+    bool measures_prefix_cache = false;
+    int shared = 4000;  // tokens of the prompt that all conversations of that measurement share
 };
 struct info_command {
     std::string path;
@@ -129,8 +125,9 @@ struct perplexity_command {
 int run_chat(const chat_command& command, const command_streams& streams);
 int run_generate(const generate_command& command, const command_streams& streams);
 int run_batch(const batch_command& command, const command_streams& streams);
-int run_serve(const serve_command& command, const command_streams& streams);
 int run_bench(const bench_command& command, const command_streams& streams);
+// Prints two tables of bench --prefix-cache.
+void measure_prefix_cache(text_engine& model, const bench_command& command, std::ostream& out);
 int run_info(const info_command& command, const command_streams& streams);
 int run_quantize(const quantize_command& command, const command_streams& streams);
 int run_tokenize(const tokenize_command& command, const command_streams& streams);

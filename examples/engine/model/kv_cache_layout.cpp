@@ -90,4 +90,19 @@ runner_options with_kv_blocks(const model_config& config, runner_options options
     return options;
 }
 
+runner_options with_host_slots(const model_config& config, runner_options options, std::int64_t bytes) {
+    options.host_slots.clear();
+    if (bytes == 0) return options;
+    const std::vector<cache_group> groups = kv_cache_groups(config, options);
+    double all = 0;
+    for (const cache_group& each : groups) all += static_cast<double>(each.blocks * each.block_bytes);
+    for (const cache_group& each : groups) {
+        const double slots = static_cast<double>(bytes) * each.blocks / all;
+        require(slots >= 1, "cache-host: ", bytes, " bytes; with a block of each cache group it takes at least ",
+                static_cast<std::int64_t>(all / each.blocks) + 1);
+        options.host_slots.push_back(static_cast<int>(std::min<double>(slots, std::numeric_limits<int>::max())));
+    }
+    return options;
+}
+
 }  // namespace imbrex::engine

@@ -7,7 +7,7 @@
 
 #include "engine/loading/model_config.hpp"
 #include "engine/model/runner.hpp"
-#include "engine/serving/block_manager.hpp"
+#include "engine/serving/cache_group.hpp"
 
 namespace imbrex::engine {
 
@@ -34,5 +34,9 @@ int max_blocks_per_seq(const model_config& config, const runner_options& options
 // The options with as many blocks as max_num_seqs sequences can use, in at most this many bytes; 0: no limit. A group
 // with a window gets what the running sequences need, twice, so that the ends of prefixes stay cached.
 runner_options with_kv_blocks(const model_config& config, runner_options options, std::int64_t bytes);
+
+// The options with as many slots of host memory as fit in these bytes (0: none), divided between the groups as the KV
+// cache is.
+runner_options with_host_slots(const model_config& config, runner_options options, std::int64_t bytes);
 
 }  // namespace imbrex::engine

@@ -16,7 +16,6 @@
 #pragma once
 
 #include <imbrex/core/error.hpp>
-#include <imbrex/hw/world_memory.hpp>
 #include <imbrex/kernels/embedding.hpp>
 #include <imbrex/kernels/rms_norm.hpp>
 #include <imbrex/kernels/rope_embedding.hpp>
@@ -25,11 +24,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "engine/model/kv_cache_layout.hpp"
+#include "engine/model/kv_cache_memory.hpp"
 #include "engine/model/norm.hpp"
 #include "engine/model/paged_attention.hpp"
 #include "engine/model/row_update.hpp"
@@ -57,8 +55,7 @@ class model {
           options_(options),
           stream_(stream),
           kernels_(files.config, options, stream),
-          cache_layout_(kv_cache_layout_of(config_, options.context == 0 ? config_.context : options.context)),
-          cache_groups_(kv_cache_groups(config_, options)) {
+          kv_cache_(config_, options) {
         weight_loader loader(files, options, progress);
         embed_tokens_ = loader.load<table>({"model.embed_tokens.weight"});
         for (int i = 0; i < config_.layers; ++i) layers_.push_back(load_layer(loader, i));
@@ -99,23 +96,9 @@ class model {
         return "the last norm or the LM head";
     }
 
-    // No block is both source and destination.
-    void copy_blocks(std::span<const block_copy> copies) {
-        const std::size_t bytes = block_bytes();
-        for (std::size_t i = 0; i < layers_.size(); ++i) {
-            const layer& own = layers_[i];
-            for (const block_copy& one : copies) {
-                if (one.group != cache_layout_.group_of_layer[i]) continue;
-                for (const world_memory* cache : {&own.k_cache, &own.v_cache}) {
-                    cache->copy_within(static_cast<std::size_t>(one.to) * bytes,
-                                       static_cast<std::size_t>(one.from) * bytes, bytes, stream_);
-                }
-            }
-        }
-    }
-
     const model_config& config() const { return config_; }
-    int cache_groups() const { return cache_layout_.groups(); }
+    kv_cache_memory& kv_cache() { return kv_cache_; }
+    int cache_groups() const { return kv_cache_.groups(); }
 
   private:
     struct layer {
@@ -123,9 +106,8 @@ class model {
         residual_projection<matrix> o_proj, down_proj;
         world_buffer<float> bias;  // of the QKV projection; zeros if the model has none
         world_buffer<float> q_norm, k_norm;
-        world_buffer<float> sinks;      // attention sinks; empty: none
-        experts mixture;                // instead of gate_up_proj and down_proj
-        world_memory k_cache, v_cache;  // [block, KV head, token in block, column]
+        world_buffer<float> sinks;  // attention sinks; empty: none
+        experts mixture;            // instead of gate_up_proj and down_proj
     };
 
     world where() const { return options_.where; }
@@ -141,15 +123,6 @@ class model {
     }
     std::int64_t q_columns() const { return std::int64_t{config_.heads} * config_.head_dim; }
     std::int64_t qkv_columns() const { return (config_.heads + 2 * std::int64_t{config_.kv_heads}) * config_.head_dim; }
-    const cache_group& cache_group_of(int layer) const {
-        const int group = cache_layout_.group_of_layer[static_cast<std::size_t>(layer)];
-        return cache_groups_[static_cast<std::size_t>(group)];
-    }
-    // Of the keys, or of the values, of one layer.
-    std::size_t block_bytes() const {
-        return static_cast<std::size_t>(kv_token_bytes(config_, options_) * options_.block_size) / 2;
-    }
-
     world_buffer<float> vector_of(weight_loader& loader, const std::string& name) {
         return {where(), loader.load_floats({name})};
     }
@@ -196,8 +169,6 @@ class model {
             made.down_proj.weights = loader.load<matrix>({of + "mlp.down_proj.weight"});
             made.down_proj.after = norm_after(norms.after_mlp);
         }
-        const std::size_t cache_bytes = static_cast<std::size_t>(cache_group_of(number).blocks) * block_bytes();
-        for (world_memory* cache : {&made.k_cache, &made.v_cache}) *cache = {where(), cache_bytes};
         return made;
     }
 
@@ -257,20 +228,18 @@ class model {
         const int heads = config_.heads, kv_heads = config_.kv_heads, head_dim = config_.head_dim;
         normalise_queries_and_keys(own, now.tokens);
         const auto all = batch_sequence_head(qkv_.data(), 1, now.tokens, heads + 2 * kv_heads, head_dim);
-        paged_attention<element> p{
-            .layer = number,
-            .q = heads_of(all, 0, heads),
-            .k = const_view(heads_of(all, heads, kv_heads)),
-            .v = const_view(heads_of(all, heads + kv_heads, kv_heads)),
-            .out = batch_sequence_head(attention_out_.data(), 1, now.tokens, heads, head_dim),
-            .cache = {own.k_cache.at(), own.v_cache.at(), cache_group_of(number).blocks, options_.block_size},
-            .pages = {now.block_table_of(cache_layout_.group_of_layer[static_cast<std::size_t>(number)]),
-                      now.max_blocks_per_seq},
-            .seqused_k = now.seqused_k,
-            .varlen = {.count = now.sequences, .cu_seqlens_q = now.cu_seqlens_q},
-            .rope = rope_of(kind.rope),
-            .sinks = own.sinks.data(),
-            .window = kind.window};
+        paged_attention<element> p{.layer = number,
+                                   .q = heads_of(all, 0, heads),
+                                   .k = const_view(heads_of(all, heads, kv_heads)),
+                                   .v = const_view(heads_of(all, heads + kv_heads, kv_heads)),
+                                   .out = batch_sequence_head(attention_out_.data(), 1, now.tokens, heads, head_dim),
+                                   .cache = kv_cache_.of_layer(number),
+                                   .pages = {now.block_table_of(kv_cache_.group_of(number)), now.max_blocks_per_seq},
+                                   .seqused_k = now.seqused_k,
+                                   .varlen = {.count = now.sequences, .cu_seqlens_q = now.cu_seqlens_q},
+                                   .rope = rope_of(kind.rope),
+                                   .sinks = own.sinks.data(),
+                                   .window = kind.window};
         if (config_.attention_scale) p.scale = static_cast<float>(*config_.attention_scale);
         kernels_.append_and_attend(p);
     }
@@ -305,8 +274,7 @@ class model {
     runner_options options_;
     void* stream_;
     Kernels kernels_;
-    kv_cache_layout cache_layout_;
-    std::vector<cache_group> cache_groups_;
+    kv_cache_memory kv_cache_;
     table embed_tokens_;
     std::vector<layer> layers_;
     model_norm final_norm_;

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -38,7 +39,8 @@ class model_runner final : public runner {
 
     void launch(const batch& work) override {
         work_ = &work;
-        model_.copy_blocks(work.copies);
+        model_.kv_cache().move(work, stream_.get());
+        if (work.entries.empty()) return;
         sampler_.stage(work);
         const int entries = static_cast<int>(work.entries.size()), generated = work.generated();
         require(!options_.batch_invariant || generated == 0 || generated == entries, "batch: ", generated, " of its ",
@@ -50,6 +52,7 @@ class model_runner final : public runner {
 
     std::vector<int> wait() override {
         stream_.wait();
+        if (work_->entries.empty()) return {};
         if (options_.where != world::device) require_finite_logits(inputs_);
         sampled_ = sampler_.results(*work_);
         std::vector<int> tokens;
@@ -63,6 +66,8 @@ class model_runner final : public runner {
         if (logits_ == nullptr) return {};
         return logits_->read(static_cast<std::int64_t>(sampled_.size()) * model_.config().vocab_size, stream_.get());
     }
+
+    std::span<std::byte> slot(int group, int number) override { return model_.kv_cache().slot(group, number); }
 
   private:
     void launch_inputs() {

@@ -6,17 +6,19 @@
 #include <imbrex/kernels/paged_append/problem.hpp>
 #include <imbrex/kernels/rope/embedding.hpp>
 
+#include <cstdint>
 #include <optional>
 
 namespace imbrex::engine {
 inline namespace IMBREX_WORLDS {
 
-// The cache is [block, KV head, token in block, column].
+// Keys and values are [block, KV head, token in block, column]; a block is contiguous.
 struct layer_kv_cache {
     void* k = nullptr;
     void* v = nullptr;
     int blocks = 0;
     int block_size = 0;
+    std::int64_t block_bytes = 0;  // from one block to the next
 };
 
 template <class Element>
@@ -38,8 +40,10 @@ struct paged_attention {
 
 template <class Cache, class Element>
 attention_view<Cache> cache_view(const paged_attention<Element>& from, void* of) {
-    return batch_head_sequence(static_cast<Cache*>(of), from.cache.blocks, static_cast<int>(from.k.extents[1]),
-                               from.cache.block_size, from.k.columns());
+    auto view = batch_head_sequence(static_cast<Cache*>(of), from.cache.blocks, from.k.extents[1],
+                                    from.cache.block_size, from.k.columns());
+    view.strides.given[0] = from.cache.block_bytes / static_cast<std::int64_t>(sizeof(Cache));
+    return view;
 }
 
 template <class T>

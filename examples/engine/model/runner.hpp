@@ -27,8 +27,9 @@ struct runner_options {
     int num_window_kv_blocks = 0;      // the same in groups with a window; 0: as many as in the others
     int max_num_batched_tokens = 512;  // maximum tokens of a batch
     int max_num_seqs = 64;
-    int max_num_draft_tokens = 0;  // speculative decoding: draft tokens of a batch
-    int context = 0;               // maximum tokens of a sequence; 0: the model's. RoPE scalings may depend on it
+    int max_num_draft_tokens = 0;   // speculative decoding: draft tokens of a batch
+    std::vector<int> host_slots{};  // of each cache group: host memory for evicted blocks (serving/block_moves.hpp)
+    int context = 0;                // maximum tokens of a sequence; 0: the model's. RoPE scalings may depend on it
     // On a GPU: the logits of a sequence have the same bits in every batch. A batch then has either prompt tokens or
     // generated tokens. (On a CPU logits never depend on the batch.)
     bool batch_invariant = false;
@@ -39,11 +40,9 @@ struct runner_options {
 // Called with the loaded and the total bytes of the weights.
 using loading_progress = std::function<void(std::int64_t, std::int64_t)>;
 
-class runner {
+class runner : public block_store {
   public:
-    virtual ~runner() = default;
-
-    // Begins to compute a batch, which stays as it is until wait(); on a CPU it is done when launch() returns.
+    // Begins to move the blocks of a batch and to compute it, which stays as it is until wait(); on a CPU it is done when launch() returns.
     virtual void launch(const batch& work) = 0;
     // One token per sampled position of that batch, as engine<runner> requires.
     virtual std::vector<int> wait() = 0;

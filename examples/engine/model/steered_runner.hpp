@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,7 @@ class steered_runner final : public runner {
 
     const std::vector<sampled_token>& last_sampled() const override { return sampled_; }
     std::vector<float> last_logits() const override { return with_->last_logits(); }
+    std::span<std::byte> slot(int group, int number) override { return with_->slot(group, number); }
 
   private:
     double chance() { return static_cast<double>(splitmix64(++draws_ * splitmix64_step) >> 11) * 0x1p-53; }

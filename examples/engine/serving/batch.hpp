@@ -1,8 +1,9 @@
-// The input of a runner for one step: the tokens to compute for each sequence, and the block copies (copy-on-write) to
-// make before anything is written. The runner returns one token per sampled position, in order of the entries.
+// The input of a runner for one step: the tokens to compute for each sequence, and the moves of blocks to make before
+// anything is written (block_moves.hpp). The runner returns one token per sampled position, in order of the
+// entries.
 #pragma once
 
-#include "engine/serving/block_manager.hpp"
+#include "engine/serving/block_moves.hpp"
 #include "engine/serving/sequence.hpp"
 
 #include <algorithm>
@@ -34,8 +35,9 @@ struct batch_entry {
 };
 
 struct batch {
-    std::vector<block_copy> copies;  // no block is both source and destination: the order does not matter
-    std::vector<batch_entry> entries;
+    block_moves moves{};
+    std::vector<block_copy> copies{};
+    std::vector<batch_entry> entries{};  // none: a batch that only saves
 
     int tokens() const {
         int all = 0;

@@ -11,13 +11,22 @@ namespace imbrex::engine {
 
 block_manager::block_manager(std::vector<cache_group> groups, int block_size, prefix_caching caching,
                              prefix_tree::hash_function hash)
-    : groups_(std::move(groups)), block_size_(block_size), caching_(caching), tree_(num_groups(), hash) {
+    : groups_(std::move(groups)), block_size_(block_size), caching_(caching), hash_(hash), tree_(num_groups(), hash) {
     require(!groups_.empty(), "cache groups: none; there must be at least one");
     require(block_size >= 1, "block_size: ", block_size, "; a block must hold at least one token");
     for (const cache_group& each : groups_) {
         require(each.window >= 0, "window: ", each.window, "; it must be 0 (all tokens) or more");
         pools_.emplace_back(each.blocks);
     }
+}
+
+void block_manager::add_lower_levels(const lower_levels::options& given) {
+    require(given.host_slots.size() == groups_.size(), "host slots: of ", given.host_slots.size(),
+            " cache groups; the cache has ", groups_.size());
+    std::vector<std::int64_t> block_bytes;
+    for (const cache_group& each : groups_) block_bytes.push_back(each.block_bytes);
+    lower_ = std::make_unique<lower_levels>(given, std::move(block_bytes));
+    if (given.disk) tree_ = prefix_tree(num_groups(), hash_, given.root_key);
 }
 
 std::int64_t block_manager::bytes() const {
@@ -61,32 +70,93 @@ cached_prefix block_manager::find_cached_prefix(std::span<const int> tokens) con
     found.table.groups.resize(groups_.size());
     if (caching_ == prefix_caching::off || tokens.empty()) return found;
     const auto size = static_cast<std::size_t>(block_size_);
-    std::vector<prefix_tree::node_id> path;
-    std::vector<int> unbroken(groups_.size());  // blocks without a gap up to the last node of the path
-    while ((path.size() + 1) * size < tokens.size()) {
-        const auto node =
-            tree_.find(path.empty() ? prefix_tree::root : path.back(), tokens.subspan(path.size() * size, size));
-        if (node == prefix_tree::none) break;
-        path.push_back(node);
+    std::vector<prefix_point> path{{.key = tree_.key(prefix_tree::root)}};
+    std::vector<int> unbroken(groups_.size());  // blocks without a gap up to the last point of the path
+    while (path.size() * size < tokens.size()) {
+        const auto next = next_point(path.back(), tokens.subspan((path.size() - 1) * size, size));
+        if (!next) break;
         const int blocks = static_cast<int>(path.size());
+        path.push_back(*next);
         bool is_hit = true;
         for (int i = 0; i < num_groups(); ++i) {
             int& own = unbroken[static_cast<std::size_t>(i)];
-            own = tree_.block(node, i) == no_block ? 0 : own + 1;
+            own = place_of(*next, i) == cache_place::nowhere ? 0 : own + 1;
             is_hit = is_hit && own >= blocks - first_block(i, blocks * block_size_);
         }
-        if (!is_hit) continue;
-        found.tokens = blocks * block_size_;
-        found.table.node = node;
-        found.table.cached = blocks;
+        if (is_hit) found.tokens = blocks * block_size_;
     }
+    fill_table(found, path, tokens);
+    return found;
+}
+
+std::optional<block_manager::prefix_point> block_manager::next_point(const prefix_point& from,
+                                                                     std::span<const int> tokens) const {
+    const auto node = from.node == prefix_tree::none ? prefix_tree::none : tree_.find(from.node, tokens);
+    if (node != prefix_tree::none) return prefix_point{.node = node, .key = tree_.key(node)};
+    if (!lower_ || lower_->disk() == nullptr) return {};
+    const prefix_point below{.node = prefix_tree::none, .key = next_key(from.key, tokens)};
+    return lower_->disk()->has_any(below.key) ? std::optional(below) : std::nullopt;
+}
+
+block_manager::cache_place block_manager::place_of(const prefix_point& at, int group) const {
+    if (at.node != prefix_tree::none) {
+        if (tree_.block(at.node, group) != no_block) return cache_place::kv_cache;
+        if (tree_.slot(at.node, group) != no_block) return cache_place::host;
+    }
+    const bool is_file = lower_ && lower_->disk() != nullptr && lower_->disk()->has(at.key, group);
+    return is_file ? cache_place::disk : cache_place::nowhere;
+}
+
+// path[i + 1] is where block i ends.
+void block_manager::fill_table(cached_prefix& found, std::span<const prefix_point> path,
+                               std::span<const int> tokens) const {
+    const auto size = static_cast<std::size_t>(block_size_);
+    const auto blocks = static_cast<std::size_t>(found.tokens) / size;
+    std::vector<cache_place> lowest(blocks, cache_place::kv_cache);
     for (int i = 0; i < num_groups(); ++i) {
         std::vector<int>& table = found.table.groups[static_cast<std::size_t>(i)];
-        table.resize(static_cast<std::size_t>(found.table.cached), no_block);
-        for (auto at = static_cast<std::size_t>(first_block(i, found.tokens)); at < table.size(); ++at)
-            table[at] = tree_.block(path[at], i);
+        table.resize(blocks, no_block);
+        for (auto at = static_cast<std::size_t>(first_block(i, found.tokens)); at < blocks; ++at) {
+            const prefix_point& point = path[at + 1];
+            const cache_place place = place_of(point, i);
+            lowest[at] = std::max(lowest[at], place);
+            if (place == cache_place::kv_cache) {
+                table[at] = tree_.block(point.node, i);
+                continue;
+            }
+            prefix_load wanted{.group = i, .index = static_cast<int>(at)};
+            if (place == cache_place::host) {
+                wanted.slot = tree_.slot(point.node, i);
+            } else {
+                const auto own = tokens.subspan(at * size, size);
+                wanted.file = disk_block{
+                    .key = point.key, .parent = path[at].key, .group = i, .tokens = {own.begin(), own.end()}};
+            }
+            found.loads.push_back(std::move(wanted));
+        }
     }
-    return found;
+    found.table.cached = static_cast<int>(blocks);
+    found.host_tokens = static_cast<int>(std::ranges::count(lowest, cache_place::host)) * block_size_;
+    found.disk_tokens = static_cast<int>(std::ranges::count(lowest, cache_place::disk)) * block_size_;
+    std::size_t known = blocks;
+    while (path[known].node == prefix_tree::none) --known;
+    found.table.node = path[known].node;
+    const auto unknown = tokens.subspan(known * size, (blocks - known) * size);
+    found.unknown_tokens.assign(unknown.begin(), unknown.end());
+}
+
+bool block_manager::read_files(cached_prefix& known) {
+    std::vector<disk_block> files;
+    for (const prefix_load& each : known.loads) {
+        if (each.file) files.push_back(*each.file);
+    }
+    if (files.empty()) return true;
+    std::vector<disk_level::content> contents = lower_->read(files);
+    auto next = contents.begin();
+    for (prefix_load& each : known.loads) {
+        if (each.file) each.data = std::move(*next++);
+    }
+    return std::ranges::none_of(known.loads, [](const prefix_load& each) { return each.file && !each.data; });
 }
 
 std::optional<cached_prefix> block_manager::shared_prefix(const block_table& of, int tokens) const {
@@ -110,21 +180,29 @@ bool block_manager::can_start(const cached_prefix& known, int length, int spare)
         const auto idle = std::ranges::count_if(known.table.groups[static_cast<std::size_t>(i)], [&](int block) {
             return block != no_block && pool(i).ref_count(block) == 0;
         });
+        const auto loaded = std::ranges::count(known.loads, i, &prefix_load::group);
         const int all = blocks_for(length);
         const int held = group(i).window == 0 ? all : std::min(all, first_block(i, known.tokens) + blocks_of_window(i));
-        if (held - known.tokens / block_size_ + static_cast<int>(idle) + spare > pool(i).num_free()) return false;
+        if (held - known.tokens / block_size_ + static_cast<int>(idle + loaded) + spare > pool(i).num_free())
+            return false;
     }
     return true;
 }
 
 block_table block_manager::start(const cached_prefix& known, std::vector<block_copy>& copies) {
     block_table made = known.table;
+    for (std::span<const int> left = known.unknown_tokens; !left.empty();) {
+        const auto size = static_cast<std::size_t>(block_size_);
+        made.node = tree_.find_or_add(made.node, left.first(size));
+        left = left.subspan(size);
+    }
     tree_.hold(made.node);
     for (int i = 0; i < num_groups(); ++i) {
         for (const int block : made.groups[static_cast<std::size_t>(i)]) {
             if (block != no_block) pool_of(i).add_reference(block);
         }
     }
+    load(known, made);
     if (known.tokens % block_size_ != 0) {
         for (int i = 0; i < num_groups(); ++i) {
             int& written = made.groups[static_cast<std::size_t>(i)].back();
@@ -136,6 +214,47 @@ block_table block_manager::start(const cached_prefix& known, std::vector<block_c
     return made;
 }
 
+// Each block may take the place of one that is saved, and the saves must leave the sources of the loads alone.
+void block_manager::load(const cached_prefix& known, block_table& made) {
+    for (const prefix_load& each : known.loads) {
+        if (each.slot != no_block) lower_->pin(each.group, each.slot);
+    }
+    std::vector<prefix_tree::node_id> nodes(static_cast<std::size_t>(made.cached));
+    prefix_tree::node_id node = made.node;
+    for (std::size_t i = nodes.size(); i-- > 0; node = tree_.parent(node)) nodes[i] = node;
+    for (const prefix_load& each : known.loads) {
+        node = nodes[static_cast<std::size_t>(each.index)];
+        const int block = allocate(each.group);
+        made.groups[static_cast<std::size_t>(each.group)][static_cast<std::size_t>(each.index)] = block;
+        pool_of(each.group).set_content(block, node);
+        tree_.attach(node, each.group, block);
+        lower_->load(each.group, block, each.slot, each.data);
+    }
+}
+
+void block_manager::finish(const block_moves& done) {
+    if (lower_) lower_->finish(tree_, done);
+}
+
+void block_manager::abandon(const block_moves& failed) {
+    if (!lower_) return;
+    for (const block_load& one : failed.loads) {
+        tree_.detach(pool(one.group).content(one.block), one.group);
+        pool_of(one.group).set_content(one.block, prefix_tree::root);
+    }
+    lower_->abandon(tree_, failed);
+}
+
+void block_manager::save_cached() {
+    if (!lower_ || lower_->disk() == nullptr) return;
+    for (int group = 0; group < num_groups(); ++group) {
+        for (const int block : pool(group).free_blocks()) {
+            const prefix_tree::node_id node = pool(group).content(block);
+            if (node != prefix_tree::root) lower_->save_for_disk(tree_, node, group, block);
+        }
+    }
+}
+
 int block_manager::capacity(const block_table& table) const {
     if (table.groups.empty()) return 0;
     std::size_t blocks = table.groups.front().size();
@@ -145,7 +264,11 @@ int block_manager::capacity(const block_table& table) const {
 
 int block_manager::allocate(int group) {
     const int taken = pool_of(group).allocate();
-    if (is_cached(group, taken)) tree_.detach(pool(group).content(taken), group);
+    if (is_cached(group, taken)) {
+        const prefix_tree::node_id node = pool(group).content(taken);
+        if (lower_) lower_->save(tree_, node, group, taken);
+        tree_.detach(node, group);
+    }
     pool_of(group).set_content(taken, prefix_tree::root);
     return taken;
 }

@@ -11,42 +11,51 @@
 // again, until the block is reallocated (prefix_tree.hpp). A prefix is a hit if each group has the blocks that the next
 // token needs. Blocks that are full and computed enter the prefix cache, so allocated but uncomputed blocks are never
 // hits. Blocks of the prefix cache, and blocks with several holders, are never written: a sequence gets a copy.
+//
+// With lower levels, a cached block that is reallocated is saved first, and a prefix may have blocks there: start loads
+// them (lower_levels.hpp).
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/serving/block_moves.hpp"
 #include "engine/serving/block_pool.hpp"
 #include "engine/serving/block_table.hpp"
+#include "engine/serving/cache_group.hpp"
+#include "engine/serving/lower_levels.hpp"
 #include "engine/serving/prefix_tree.hpp"
 
 namespace imbrex::engine {
 
-struct cache_group {
-    int blocks = 0;
-    int window = 0;                // visible tokens, including the current one; 0: all
-    std::int64_t block_bytes = 1;  // for statistics
-};
-
-struct block_copy {
-    int from = 0, to = 0;
-    int group = 0;
-};
-
 enum class prefix_caching { off, on };
+
+// A block that has to be loaded from a lower level: from its slot, or from a file.
+struct prefix_load {
+    int group = 0, index = 0;          // in the table
+    int slot = no_block;               // or the file
+    std::optional<disk_block> file{};  //
+    disk_level::content data{};        // of the file, after read_files
+};
 
 // Leading tokens of a sequence that are in the cache. Nothing holds the blocks yet.
 struct cached_prefix {
     int tokens = 0;
-    block_table table{};
+    int host_tokens = 0, disk_tokens = 0;  // of these, in blocks that have to be loaded from there
+    block_table table{};                   // its node is the last one that the prefix tree knows
+    std::vector<int> unknown_tokens{};     // of the blocks after that node: they are in files
+    std::vector<prefix_load> loads{};
 };
 
 class block_manager {
   public:
     explicit block_manager(std::vector<cache_group> groups, int block_size = 16,
                            prefix_caching caching = prefix_caching::on, prefix_tree::hash_function hash = chain_hash);
+    // Evicted blocks of the prefix cache move to lower levels. Call it before anything is cached.
+    void add_lower_levels(const lower_levels::options& given);
     // One group without a window.
     explicit block_manager(int count, int block_size = 16, prefix_caching caching = prefix_caching::on,
                            prefix_tree::hash_function hash = chain_hash)
@@ -68,13 +77,15 @@ class block_manager {
     // The longest prefix of these tokens that is cached. The last token is never included: it must be computed to get
     // logits.
     cached_prefix find_cached_prefix(std::span<const int> tokens) const;
+    // Reads the files of the prefix. False if one is not there any more or damaged: look for the prefix again.
+    bool read_files(cached_prefix& known);
     // The first tokens of another sequence, which has computed them; nothing if it no longer has the blocks of a window.
     std::optional<cached_prefix> shared_prefix(const block_table& of, int tokens) const;
 
     // Whether a sequence of this length can start after the prefix and leave `spare` blocks free.
     bool can_start(const cached_prefix& known, int length, int spare) const;
-    // The table of a sequence that starts after the prefix, with blocks for its next token. Copies a block that the
-    // sequence would write; the copy holds the reference to the old block: release it after the copy is made.
+    // The table of a sequence that starts after the prefix, with blocks for its next token. Loads blocks from lower
+    // levels. Copies a block that the sequence would write; the copy holds the reference to the old block: release it after the copy is made.
     block_table start(const cached_prefix& known, std::vector<block_copy>& copies);
     void release(const block_copy& copy) { pool_of(copy.group).free(copy.from); }
 
@@ -92,6 +103,15 @@ class block_manager {
     void free_behind_windows(block_table& table, int computed);
     void free(block_table& table);  // releases all blocks and clears the table
 
+    // Moves to and from lower levels since the last call: pass them to the runner with the next batch, and back when it
+    // has ended. Loaded blocks of a failed batch leave the prefix cache; its sequences must be freed.
+    block_moves take_moves() { return lower_ ? lower_->take_moves() : block_moves{}; }
+    void finish(const block_moves& done);
+    void abandon(const block_moves& failed);
+    // Saves blocks of the prefix cache that have no file, the oldest first, as many as there are slots.
+    void save_cached();
+    const lower_levels* lower() const { return lower_.get(); }
+
     bool is_cached(int group, int block) const { return pool(group).content(block) != prefix_tree::root; }
 
   private:
@@ -101,6 +121,17 @@ class block_manager {
     // Blocks that a sequence needs at once in a group with a window.
     int blocks_of_window(int group) const;
     int allocate(int group);
+
+    // A place in the prefix tree, or below it: blocks that are known from files alone.
+    struct prefix_point {
+        prefix_tree::node_id node = prefix_tree::root;  // or none
+        content_key key{};
+    };
+    enum class cache_place { nowhere, kv_cache, host, disk };
+    std::optional<prefix_point> next_point(const prefix_point& from, std::span<const int> tokens) const;
+    cache_place place_of(const prefix_point& at, int group) const;
+    void fill_table(cached_prefix& found, std::span<const prefix_point> path, std::span<const int> tokens) const;
+    void load(const cached_prefix& known, block_table& made);
     bool extend_group(int group, block_table& table, int tokens);
     void cache_block(int group, int& block, prefix_tree::node_id node);
 
@@ -108,7 +139,9 @@ class block_manager {
     std::vector<block_pool> pools_;
     int block_size_;
     prefix_caching caching_;
+    prefix_tree::hash_function hash_;
     prefix_tree tree_;
+    std::unique_ptr<lower_levels> lower_;
 };
 
 }  // namespace imbrex::engine

@@ -18,6 +18,7 @@ class block_pool {
     int count() const { return static_cast<int>(blocks_.size()); }
     int num_free() const { return static_cast<int>(free_.size()); }  // reference count 0, with or without a content
     int num_used() const { return count() - num_free(); }
+    const std::list<int>& free_blocks() const { return free_; }  // in the order of reallocation
     int ref_count(int block) const { return at(block).ref_count; }
     // Identifies the tokens of the block (prefix_tree.hpp); 0: none.
     std::int64_t content(int block) const { return at(block).content; }

@@ -105,8 +105,20 @@ class engine {
         return events;
     }
 
-    // When step() has thrown: the sequences of the batch that failed; none if no batch could be made.
-    const std::vector<sequence_id>& failed_batch() const { return failed_batch_; }
+    // Between steps: moves the next blocks of the prefix cache that are not in files to the disk level. False if there
+    // are no more, or if there is no disk level.
+    bool save_cached() {
+        if (in_flight_) return false;
+        const batch work = scheduler_.save_cached();
+        if (work.moves.empty()) return false;
+        try {
+            scheduler_.finish(work, runner_.run(work));
+        } catch (...) {
+            scheduler_.abandon(work);
+            throw;
+        }
+        return true;
+    }
 
     void limit_batched_tokens(int tokens) { scheduler_.limit_batched_tokens(tokens); }
 
@@ -122,7 +134,6 @@ class engine {
 
     void launch() {
         statistics_.step_begins();
-        failed_batch_.clear();
         in_flight_.emplace(scheduler_.schedule());
         if (in_flight_->entries.empty()) {
             in_flight_.reset();
@@ -169,7 +180,6 @@ class engine {
     }
 
     void abandon() {
-        for (const batch_entry& entry : in_flight_->entries) failed_batch_.push_back(entry.sequence->id);
         scheduler_.abandon(*in_flight_);
         in_flight_.reset();
     }
@@ -213,16 +223,22 @@ class engine {
     void count(const batch& work) {
         const block_manager& blocks = scheduler_.blocks();
         const scheduler_counts& counts = scheduler_.counts();
-        statistics_.step_ends({.sequences = static_cast<int>(work.entries.size()),
-                               .sampling = work.samples() - work.drafted(),
-                               .tokens = work.tokens(),
-                               .used_bytes = blocks.used_bytes(),
-                               .cache_bytes = blocks.bytes(),
-                               .prompt_tokens = counts.prompt_tokens,
-                               .cached_tokens = counts.cached_tokens,
-                               .preemptions = counts.preemptions,
-                               .drafted_tokens = counts.drafted_tokens,
-                               .accepted_tokens = counts.accepted_tokens});
+        const lower_levels* const lower = blocks.lower();
+        statistics_.step_ends(
+            {.sequences = static_cast<int>(work.entries.size()),
+             .sampling = work.samples() - work.drafted(),
+             .tokens = work.tokens(),
+             .used_bytes = blocks.used_bytes(),
+             .cache_bytes = blocks.bytes(),
+             .prompt_tokens = counts.prompt_tokens,
+             .cached_tokens = counts.cached_tokens,
+             .preemptions = counts.preemptions,
+             .drafted_tokens = counts.drafted_tokens,
+             .accepted_tokens = counts.accepted_tokens,
+             .host_tokens = counts.host_tokens,
+             .disk_tokens = counts.disk_tokens,
+             .host_cache = lower ? std::optional(lower->host_counts()) : std::nullopt,
+             .disk_cache = lower && lower->disk() ? std::optional(lower->disk()->counts()) : std::nullopt});
     }
 
     Runner& runner_;
@@ -235,7 +251,6 @@ class engine {
     std::optional<batch> in_flight_;
     std::vector<progress> finished_;  // of the batch that has ended; their events are not made yet
     std::exception_ptr failure_;      // of a batch that was launched ahead
-    std::vector<sequence_id> failed_batch_;
 };
 
 }  // namespace imbrex::engine

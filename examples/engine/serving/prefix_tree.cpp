@@ -36,13 +36,20 @@ prefix_tree::node_id prefix_tree::find_or_add(node_id parent, std::span<const in
     const std::uint64_t hash = hash_of(parent, tokens);
     const node_id there = find(parent, hash, tokens);
     if (there != none) return there;
+    const std::vector<int> nowhere(static_cast<std::size_t>(groups_), no_block);
     nodes_.emplace(++last_, entry{.parent = parent,
                                   .hash = hash,
+                                  .key = root_key_ ? next_key(key(parent), tokens) : content_key{},
                                   .tokens = {tokens.begin(), tokens.end()},
-                                  .blocks = std::vector<int>(static_cast<std::size_t>(groups_), no_block)});
+                                  .blocks = nowhere,
+                                  .slots = nowhere});
     by_hash_.emplace(hash, last_);
     hold(parent);
     return last_;
+}
+
+disk_block prefix_tree::disk_block_of(node_id node, int group) const {
+    return {.key = key(node), .parent = key(parent(node)), .group = group, .tokens = tokens(node)};
 }
 
 void prefix_tree::attach(node_id node, int group, int block) {
@@ -54,6 +61,18 @@ void prefix_tree::attach(node_id node, int group, int block) {
 
 void prefix_tree::detach(node_id node, int group) {
     nodes_.at(node).blocks[static_cast<std::size_t>(group)] = no_block;
+    release(node);
+}
+
+void prefix_tree::attach_slot(node_id node, int group, int slot) {
+    int& own = nodes_.at(node).slots[static_cast<std::size_t>(group)];
+    require(own == no_block, "prefix: slot ", slot, " of group ", group, " has the content of slot ", own);
+    own = slot;
+    hold(node);
+}
+
+void prefix_tree::detach_slot(node_id node, int group) {
+    nodes_.at(node).slots[static_cast<std::size_t>(group)] = no_block;
     release(node);
 }
 

@@ -118,6 +118,16 @@ batch scheduler::schedule() {
     admit_waiting(next);
     fill_batch(next);
     in_flight_ = !next.entries.empty();
+    if (in_flight_) next.moves = blocks_.take_moves();
+    return next;
+}
+
+batch scheduler::save_cached() {
+    require(!in_flight_, "save_cached: a batch is in flight; call finish or abandon first");
+    batch next;
+    blocks_.save_cached();
+    next.moves = blocks_.take_moves();
+    in_flight_ = !next.moves.empty();
     return next;
 }
 
@@ -135,9 +145,8 @@ void scheduler::admit_waiting(batch& next) {
         const pointer first = *it;
         if (waits_for_parent(*first)) {
             ++it;
-        } else if (preempt_until_fits(*first)) {
+        } else if (preempt_until_fits(*first) && start(first, next)) {
             it = waiting_.erase(it);
-            start(first, next);
         } else {
             return;  // no overtaking: a long prompt would starve
         }
@@ -170,8 +179,12 @@ cached_prefix scheduler::prefix_of(const sequence& it) const {
     return blocks_.find_cached_prefix(std::span(it.tokens).first(static_cast<std::size_t>(findable)));
 }
 
-void scheduler::start(const pointer& it, batch& next) {
-    const cached_prefix known = prefix_of(*it);
+bool scheduler::start(const pointer& it, batch& next) {
+    cached_prefix known = prefix_of(*it);
+    while (!blocks_.read_files(known)) {
+        if (!fits(*it)) return false;  // without the lost file; it may in the next step
+        known = prefix_of(*it);
+    }
     it->block_table = blocks_.start(known, next.copies);
     it->num_computed_tokens = known.tokens;
     blocks_.extend_full(it->block_table, it->length());
@@ -181,6 +194,9 @@ void scheduler::start(const pointer& it, batch& next) {
     running_.insert(it);
     counts_.prompt_tokens += it->length();
     counts_.cached_tokens += it->num_computed_tokens;
+    counts_.host_tokens += known.host_tokens;
+    counts_.disk_tokens += known.disk_tokens;
+    return true;
 }
 
 // The number of tokens of a sequence in the next batch.
@@ -247,6 +263,7 @@ std::vector<progress> scheduler::finish(const batch& done, std::span<const int> 
     require(static_cast<int>(sampled.size()) == done.samples(), "sampled: ", sampled.size(), " tokens; the batch has ",
             done.samples(), " sampled positions");
     release_batch(done);
+    blocks_.finish(done.moves);
     std::vector<progress> all;
     int first = 0;  // of the entry's sampled tokens
     for (const batch_entry& entry : done.entries) {
@@ -285,6 +302,7 @@ finish_reason scheduler::append(sequence& it, int token) {
 
 void scheduler::abandon(const batch& failed) {
     release_batch(failed);
+    blocks_.abandon(failed.moves);
     while (!running_.empty()) preempt_last();
 }
 

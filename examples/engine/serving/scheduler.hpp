@@ -39,9 +39,10 @@ struct scheduler_options {
 
 struct scheduler_counts {
     std::int64_t preemptions = 0;
-    std::int64_t copies = 0;         // of blocks
-    std::int64_t prompt_tokens = 0;  // tokens of sequences when they started or resumed
-    std::int64_t cached_tokens = 0;  // of these, found in the prefix cache
+    std::int64_t copies = 0;                        // of blocks
+    std::int64_t prompt_tokens = 0;                 // tokens of sequences when they started or resumed
+    std::int64_t cached_tokens = 0;                 // of these, found in the prefix cache
+    std::int64_t host_tokens = 0, disk_tokens = 0;  // of these, loaded from there
     std::int64_t drafted_tokens = 0, accepted_tokens = 0;
 };
 
@@ -75,6 +76,10 @@ class scheduler {
     std::vector<progress> finish(const batch& done, std::span<const int> sampled);
     void abandon(const batch& failed);
 
+    // A batch without entries that saves blocks of the prefix cache for the disk level, as many as host memory takes, each
+    // once. Without moves: all are saved, or cannot be. Pass it to finish or abandon if it has moves.
+    batch save_cached();
+
     // Fewer tokens per batch than the options allow, for short steps; prompts then take more of them.
     void limit_batched_tokens(int tokens);
 
@@ -105,7 +110,7 @@ class scheduler {
     bool preempt_until_fits(const sequence& it);
     bool fits(const sequence& it) const;
     cached_prefix prefix_of(const sequence& it) const;
-    void start(const pointer& it, batch& next);
+    bool start(const pointer& it, batch& next);
     void preempt_last();
     void release_batch(const batch& past);
 

@@ -14,6 +14,14 @@ double ratio(double part, double whole) {
     return whole > 0 ? part / whole : 0;
 }
 
+cache_level_summary level_of(const std::optional<level_counts>& counts, std::int64_t tokens, std::int64_t of) {
+    if (!counts) return {};
+    return {.exists = true,
+            .tokens = tokens,
+            .hit_rate = ratio(static_cast<double>(tokens), static_cast<double>(of)),
+            .counts = *counts};
+}
+
 }  // namespace
 
 double statistics::steady_seconds() {
@@ -67,6 +75,8 @@ statistics_summary statistics::summary() const {
     all.kv_cache_usage_mean = ratio(all.kv_cache_usage_mean, steps);
     all.generated_per_second = ratio(static_cast<double>(all.generated_tokens), all.busy_seconds);
     all.computed_per_second = ratio(static_cast<double>(all.computed_tokens), all.busy_seconds);
+    all.initial_tokens = latest_.prompt_tokens;
+    all.cached_tokens = latest_.cached_tokens;
     all.prefix_cache_hit_rate =
         ratio(static_cast<double>(latest_.cached_tokens), static_cast<double>(latest_.prompt_tokens));
     all.preemptions = latest_.preemptions;
@@ -74,6 +84,8 @@ statistics_summary statistics::summary() const {
     all.accepted_tokens = latest_.accepted_tokens;
     all.acceptance_rate = ratio(static_cast<double>(all.accepted_tokens), static_cast<double>(all.drafted_tokens));
     all.tokens_per_step = ratio(static_cast<double>(all.generated_tokens), sums_.tokens_per_step);
+    all.host_cache = level_of(latest_.host_cache, latest_.host_tokens, latest_.prompt_tokens);
+    all.disk_cache = level_of(latest_.disk_cache, latest_.disk_tokens, latest_.prompt_tokens);
     if (ttfts_.empty()) return all;
     std::vector<double> sorted = ttfts_;
     std::ranges::sort(sorted);
@@ -106,12 +118,28 @@ std::string statistics_summary::json() const {
     add("kv_cache_usage_mean", kv_cache_usage_mean);
     add("kv_cache_usage_max", kv_cache_usage_max);
     add("kv_cache_bytes_max", static_cast<double>(kv_cache_bytes_max));
+    add("initial_tokens", static_cast<double>(initial_tokens));
+    add("cached_tokens", static_cast<double>(cached_tokens));
     add("prefix_cache_hit_rate", prefix_cache_hit_rate);
     add("drafted_tokens", static_cast<double>(drafted_tokens));
     add("accepted_tokens", static_cast<double>(accepted_tokens));
     add("acceptance_rate", acceptance_rate);
     add("tokens_per_step", tokens_per_step);
     add("preemptions", static_cast<double>(preemptions));
+    const auto add_level = [&](const std::string& name, const cache_level_summary& level) {
+        if (!level.exists) return;
+        add((name + "_tokens").c_str(), static_cast<double>(level.tokens));
+        add((name + "_hit_rate").c_str(), level.hit_rate);
+        const std::pair<const char*, std::int64_t> counts[]{
+            {"_capacity_bytes", level.counts.capacity_bytes}, {"_held_bytes", level.counts.held_bytes},
+            {"_saved_blocks", level.counts.saved_blocks},     {"_saved_bytes", level.counts.saved_bytes},
+            {"_loaded_blocks", level.counts.loaded_blocks},   {"_loaded_bytes", level.counts.loaded_bytes},
+            {"_evicted_blocks", level.counts.evicted_blocks}, {"_lost_blocks", level.counts.lost_blocks},
+            {"_damaged_blocks", level.counts.damaged_blocks}};
+        for (const auto& [end, value] : counts) add((name + end).c_str(), static_cast<double>(value));
+    };
+    add_level("host_cache", host_cache);
+    add_level("disk_cache", disk_cache);
     for (const auto& [name, joules] : {std::pair("gpu_joules", gpu_joules), std::pair("cpu_joules", cpu_joules)}) {
         if (joules) add(name, *joules);
     }
@@ -137,6 +165,15 @@ std::string statistics_summary::text() const {
     line("cache           %.1f %% held on average, %.1f %% at most (%.1f MB); %.1f %% of tokens found\n",
          kv_cache_usage_mean * 100, kv_cache_usage_max * 100, static_cast<double>(kv_cache_bytes_max) / 1e6,
          prefix_cache_hit_rate * 100);
+    const auto level_line = [&](const char* name, const cache_level_summary& level) {
+        if (!level.exists) return;
+        const auto megabytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+        line("%s %.1f of %.1f MB held, %.1f MB saved, %.1f MB loaded; %.1f %% of tokens found\n", name,
+             megabytes(level.counts.held_bytes), megabytes(level.counts.capacity_bytes),
+             megabytes(level.counts.saved_bytes), megabytes(level.counts.loaded_bytes), level.hit_rate * 100);
+    };
+    level_line("host cache     ", host_cache);
+    level_line("disk cache     ", disk_cache);
     line("preemptions     %lld\n", count(preemptions));
     if (drafted_tokens > 0) {
         line("drafts          %lld tokens, %lld accepted (%.1f %%); %.2f tokens a step and sequence\n",

@@ -2,6 +2,7 @@
 // preemptions. The clock is an argument, so that tests can control it.
 #pragma once
 
+#include "engine/cache/level_counts.hpp"
 #include "engine/serving/sequence.hpp"
 
 #include <cstddef>
@@ -15,6 +16,14 @@
 
 namespace imbrex::engine {
 
+// A level of the prefix cache below the KV cache.
+struct cache_level_summary {
+    bool exists = false;
+    std::int64_t tokens = 0;  // initial tokens found there, and not on a higher level
+    double hit_rate = 0;      // of all initial tokens
+    level_counts counts{};
+};
+
 struct statistics_summary {
     std::int64_t arrived = 0, finished = 0, cancelled = 0;  // sequences
     std::int64_t steps = 0;
@@ -27,7 +36,10 @@ struct statistics_summary {
     int batch_max = 0;
     double kv_cache_usage_mean = 0, kv_cache_usage_max = 0;  // fraction of bytes held, 0 to 1
     std::int64_t kv_cache_bytes_max = 0;                     // held
-    double prefix_cache_hit_rate = 0;                        // fraction of initial tokens found in the cache
+    std::int64_t initial_tokens = 0;                         // of sequences when they started or resumed
+    std::int64_t cached_tokens = 0;                          // of these, found in the prefix cache
+    double prefix_cache_hit_rate = 0;            // fraction of initial tokens found in the cache, on any level
+    cache_level_summary host_cache, disk_cache;  // below the KV cache
     std::int64_t preemptions = 0;
     std::int64_t drafted_tokens = 0, accepted_tokens = 0;  // speculative decoding
     double acceptance_rate = 0;                            // accepted / drafted
@@ -45,6 +57,8 @@ struct step_statistics {
     std::int64_t used_bytes = 0, cache_bytes = 1;                        // of the KV cache
     std::int64_t prompt_tokens = 0, cached_tokens = 0, preemptions = 0;  // since the start
     std::int64_t drafted_tokens = 0, accepted_tokens = 0;                // the same
+    std::int64_t host_tokens = 0, disk_tokens = 0;                       // of the cached ones
+    std::optional<level_counts> host_cache{}, disk_cache{};
 };
 
 class statistics {

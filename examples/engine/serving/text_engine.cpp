@@ -1,6 +1,7 @@
 #include "engine/serving/text_engine.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <imbrex/core/error.hpp>
 #include <utility>
 
@@ -48,7 +49,9 @@ runner_options runner_options_of(const model_files& files, const engine_options&
                           .max_num_draft_tokens = draft_tokens_of_step(options),
                           .context = context,
                           .batch_invariant = options.batch_invariant && options.where == world::device};
-    return with_kv_blocks(files.config, result, options.kv_cache_bytes);
+    check(options.cache);
+    return with_host_slots(files.config, with_kv_blocks(files.config, result, options.kv_cache_bytes),
+                           host_cache_bytes(options.cache));
 }
 
 std::unique_ptr<runner> load_runner(model_files& files, runner_options& options, const loading_progress& progress) {
@@ -116,9 +119,14 @@ text_engine::text_engine(model_files files, const engine_options& options, const
     : files_(std::move(files)),
       context_(context_of(files_, options)),
       runner_options_(runner_options_of(files_, options, context_)),
+      cache_options_(options.cache),
+      cache_description_(options.cache.disk_bytes == 0
+                             ? std::string()
+                             : describe_cache(files_, runner_options_, options.cache.quantised)),
+      disk_(make_disk_level(cache_options_, files_.config, runner_options_)),
       runner_(load_target(files_, runner_options_, options.speculation, progress)),
       engine_(
-          *runner_, block_manager(kv_cache_groups(files_.config, runner_options_), runner_options_.block_size),
+          *runner_, make_block_manager(),
           {.context = context_,
            .max_num_batched_tokens = runner_options_.max_num_batched_tokens,
            .max_num_seqs = runner_options_.max_num_seqs,
@@ -127,9 +135,44 @@ text_engine::text_engine(model_files files, const engine_options& options, const
            .max_num_draft_tokens = runner_options_.max_num_draft_tokens},
           [this] { return make_detokenizer(); }),
       energy_(runner_options_.where == world::device ? cuda_bus_id() : std::string()) {
+    report_cache_messages();
     if (options.overlap && runner_options_.where == world::device) engine_.overlap_steps();
     if (options.speculation.source == draft_source::none) return;
     engine_.speculate(speculation(make_proposer(options, files_, context_, progress), options.speculation.depth));
+}
+
+text_engine::~text_engine() {
+    try {
+        save_cache();
+    } catch (const std::exception& failure) {
+        if (cache_options_.report) cache_options_.report(std::string("disk cache: ") + failure.what());
+    }
+}
+
+void text_engine::save_cache() {
+    if (!disk_) return;
+    disk_->flush();
+    while (engine_.save_cached()) disk_->flush();
+    report_cache_messages();
+}
+
+void text_engine::report_cache_messages() {
+    if (!disk_) return;
+    for (const std::string& each : disk_->take_messages()) {
+        if (cache_options_.report) cache_options_.report(each);
+    }
+}
+
+block_manager text_engine::make_block_manager() const {
+    block_manager made(kv_cache_groups(files_.config, runner_options_), runner_options_.block_size);
+    if (!runner_options_.host_slots.empty()) {
+        made.add_lower_levels({.host_slots = runner_options_.host_slots,
+                               .policy = cache_options_.policy,
+                               .disk = disk_,
+                               .store = runner_.get(),
+                               .root_key = first_key(cache_description_)});
+    }
+    return made;
 }
 
 detokenize_function text_engine::make_detokenizer() const {
@@ -198,6 +241,7 @@ std::vector<text_event> text_engine::step() {
         energy_was_read_ = now;
     }
     std::vector<text_event> events;
+    report_cache_messages();
     for (event& each : engine_.step()) {
         events.push_back({each.id, std::move(each.text), each.reason,
                           runner_->last_sampled().at(static_cast<std::size_t>(each.sample))});

@@ -12,6 +12,7 @@
 
 #include "engine/loading/model_files.hpp"
 #include "engine/model/runner.hpp"
+#include "engine/serving/cache_options.hpp"
 #include "engine/serving/energy_meter.hpp"
 #include "engine/serving/engine.hpp"
 #include "engine/serving/speculation_options.hpp"
@@ -33,6 +34,7 @@ struct engine_options {
     bool batch_invariant = false;      // on a GPU: texts do not depend on the batch (cost: docs/engine.md)
     bool overlap = true;               // on a GPU: the next step is launched before the texts of this one are made
     speculation_options speculation{};
+    prefix_cache_options cache{};  // levels of the prefix cache below the KV cache (docs/prefix_cache.md)
 };
 
 struct text_options {
@@ -61,6 +63,7 @@ class text_engine {
     explicit text_engine(model_files files, const engine_options& options = {}, const loading_progress& progress = {});
     text_engine(const text_engine&) = delete;
     text_engine& operator=(const text_engine&) = delete;
+    ~text_engine();  // writes the prefix cache to its files
 
     // The token ids of a prompt, with the special tokens that the vocabulary puts before a text. Not empty if the model
     // has a BOS token. With parse_special the names of special tokens in the text become those tokens.
@@ -74,10 +77,11 @@ class text_engine {
     bool cancel(sequence_id id) { return engine_.cancel(id); }
 
     std::vector<text_event> step();
-    const std::vector<sequence_id>& failed_batch() const { return engine_.failed_batch(); }  // when step() has thrown
     // Fewer tokens per step than engine_options allow: shorter steps, which can be interrupted sooner.
     void limit_batched_tokens(int tokens) { engine_.limit_batched_tokens(tokens); }
     bool idle() const { return engine_.idle(); }
+    // Writes what is cached to the files of the disk level, if there is one and no step runs.
+    void save_cache();
 
     // Maximum tokens of a sequence, by context and KV cache.
     int max_sequence_length() const;
@@ -92,11 +96,16 @@ class text_engine {
     statistics_summary summary_with_energy() const;
 
   private:
+    block_manager make_block_manager() const;
+    void report_cache_messages();
     detokenize_function make_detokenizer() const;
 
     model_files files_;  // a runner may use the mapped weights in place
     int context_;
     runner_options runner_options_;
+    prefix_cache_options cache_options_;
+    std::string cache_description_;
+    std::shared_ptr<disk_level> disk_;
     std::unique_ptr<runner> runner_;
     text_options adding_;  // of the sequence being added
     engine<runner> engine_;

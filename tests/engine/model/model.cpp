@@ -155,7 +155,7 @@ TEST_CASE("Shares blocks and copies them before writes") {
             return reference_logits(files.config, files.weights, of->tokens)[length - 1];
         };
         batch work;
-        work.copies = copies_in_all_groups(2, 7);
+        work.copies = copies_in_all_groups(files, 2, 7);
         work.entries = {{same, 24, 1, true}, {other, 24, 9, true}, {third, 16, 12, true}};
         CHECK(largest_distance(run_logits(*with, work, vocabulary),
                                {expected(same, 25), expected(other, 33), expected(third, 28)}) < fp32_rounding);
@@ -164,6 +164,60 @@ TEST_CASE("Shares blocks and copies them before writes") {
         CHECK(largest_distance(run_logits(*with, work, vocabulary), {expected(same, 36), expected(other, 36)}) <
               fp32_rounding);
     }
+}
+
+TEST_CASE("Blocks leave for host memory and return to other places") {
+    for (const variant& which : all_variants()) {
+        CAPTURE(std::string(which.name));
+        const model_files files = model_of(which);
+        const int vocabulary = files.config.vocab_size;
+        const auto with = runner_of(files);
+        const auto first = sequence_in(random_tokens(40, vocabulary, 21), {5, 2, 9});
+        logits_of_chunks(*with, first, std::vector{32}, vocabulary);
+
+        // Another sequence gets its two full blocks in the step that saves them; then they return in reverse order, one
+        // from its slot and one from bytes. A block whose content has just left takes one of them.
+        const auto other = sequence_in(random_tokens(30, vocabulary, 22), {2, 5});
+        batch work;
+        for (int group = 0; group < cache_groups_of(files); ++group) {
+            work.moves.saves.push_back({.group = group, .block = 5, .slot = 1});
+            work.moves.saves.push_back({.group = group, .block = 2, .slot = 3});
+        }
+        work.entries = {{other, 0, 30, true}};
+        const auto other_expected = reference_logits(files.config, files.weights, other->tokens);
+        CHECK(largest_distance(run_logits(*with, work, vocabulary), {other_expected.back()}) < fp32_rounding);
+
+        work = {};
+        for (int group = 0; group < cache_groups_of(files); ++group) {
+            const auto kept = with->slot(group, 3);
+            work.moves.saves.push_back({.group = group, .block = 5, .slot = 0});
+            work.moves.loads.push_back({.group = group, .block = 5, .slot = 1});
+            work.moves.loads.push_back(
+                {.group = group, .block = 11, .data = std::make_shared<const block_bytes>(kept.begin(), kept.end())});
+            work.moves.loads.push_back({.group = group, .block = 12, .slot = 0});
+        }
+        const auto back = sequence_in(first->tokens, {5, 11, 0});
+        work.entries = {{back, 32, 8, true}};
+        const rows expected = reference_logits(files.config, files.weights, first->tokens);
+        CHECK(largest_distance(run_logits(*with, work, vocabulary), {expected.back()}) < fp32_rounding);
+
+        // What was saved in the step of its return.
+        const auto again = sequence_in(other->tokens, {2, 12});
+        work = {};
+        work.entries = {{again, 29, 1, true}};
+        CHECK(largest_distance(run_logits(*with, work, vocabulary), {other_expected.back()}) < fp32_rounding);
+    }
+}
+
+TEST_CASE("A batch without entries only saves") {
+    const model_files files = model_of(variants().front());
+    const auto with = runner_of(files);
+    const auto sequence = sequence_in(random_tokens(16, files.config.vocab_size, 5), {2});
+    logits_of_chunks(*with, sequence, std::vector{16}, files.config.vocab_size);
+    batch work;
+    work.moves.saves = {{.group = 0, .block = 2, .slot = 0}};
+    CHECK(with->run(work).empty());
+    CHECK(std::ranges::any_of(with->slot(0, 0), [](std::byte each) { return each != std::byte{}; }));
 }
 
 TEST_CASE("A KV cache costs its rounding: in f16 an eighth of that in bf16, in e4m3 16 times that in bf16") {

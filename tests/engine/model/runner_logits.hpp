@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/kv_cache_layout.hpp"
 #include "engine/model/reference_model.hpp"
 #include "engine/model/runner.hpp"
 #include "engine/serving/batch.hpp"
@@ -20,17 +21,18 @@ namespace imbrex::engine::test {
 // later values then differ by up to the cost of quantising inputs.
 inline constexpr double fp32_rounding = 1e-5, input_rounding = 0.1;
 
+// Of the models in the tests.
+inline constexpr std::size_t most_cache_groups = 3;
+
 inline std::unique_ptr<runner> runner_of(const model_files& files, weight_format weights = weight_format::f32,
                                          kv_cache_format kv_cache = kv_cache_format::f32) {
     return make_runner(files, {.weights = weights,
                                .kv_cache = kv_cache,
                                .num_kv_blocks = 24,
                                .max_num_batched_tokens = 128,
-                               .max_num_seqs = 8});
+                               .max_num_seqs = 8,
+                               .host_slots = std::vector<int>(most_cache_groups, 4)});
 }
-
-// Of the models in the tests.
-inline constexpr std::size_t most_cache_groups = 3;
 
 // A greedy sequence with these tokens and blocks, the same in all cache groups.
 inline std::shared_ptr<sequence> sequence_in(std::vector<int> tokens, const std::vector<int>& blocks) {
@@ -42,9 +44,13 @@ inline std::shared_ptr<sequence> sequence_in(std::vector<int> tokens, const std:
     return made;
 }
 
-inline std::vector<block_copy> copies_in_all_groups(int from, int to) {
+inline int cache_groups_of(const model_files& files) {
+    return kv_cache_layout_of(files.config, files.config.context).groups();
+}
+
+inline std::vector<block_copy> copies_in_all_groups(const model_files& files, int from, int to) {
     std::vector<block_copy> copies;
-    for (int group = 0; group < static_cast<int>(most_cache_groups); ++group)
+    for (int group = 0; group < cache_groups_of(files); ++group)
         copies.push_back({.from = from, .to = to, .group = group});
     return copies;
 }

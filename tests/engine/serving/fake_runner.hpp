@@ -5,12 +5,15 @@
 #pragma once
 
 #include "engine/serving/batch.hpp"
+#include "engine/serving/cache_group.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <climits>
+#include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -94,14 +97,17 @@ inline std::vector<int> text_alone(std::vector<int> tokens, std::uint64_t seed, 
     return tokens;
 }
 
-class fake_runner {
+class fake_runner : public block_store {
   public:
-    fake_runner(const std::vector<cache_group>& groups, int block_size, int vocabulary, bool kinds_differ = false)
+    // With slots of host memory for each group.
+    fake_runner(const std::vector<cache_group>& groups, int block_size, int vocabulary, bool kinds_differ = false,
+                const std::vector<int>& slots = {})
         : block_size_(block_size), vocabulary_(vocabulary), kinds_differ_(kinds_differ) {
         for (const cache_group& each : groups) {
             windows_.push_back(each.window);
             caches_.emplace_back(static_cast<std::size_t>(each.blocks * block_size), 0xdead);
         }
+        for (const int count : slots) slots_.emplace_back(static_cast<std::size_t>(count * block_size), 0xfade);
     }
     fake_runner(int blocks, int block_size, int vocabulary, bool kinds_differ = false)
         : fake_runner(std::vector{cache_group{.blocks = blocks}}, block_size, vocabulary, kinds_differ) {}
@@ -109,6 +115,7 @@ class fake_runner {
     std::vector<int> run(const batch& work) {
         const bool generated = kinds_differ_ && work.generated() > 0;
         if (generated && work.generated() != static_cast<int>(work.entries.size())) FAIL("a batch has both kinds");
+        move(work.moves);
         const packed_batch packed = pack_batch(work, block_size_, static_cast<int>(caches_.size()));
         std::vector<std::uint64_t> sums(packed.logits_indices.size());
         for (std::size_t group = 0; group < caches_.size(); ++group) run_group(group, work, packed, generated, sums);
@@ -124,7 +131,34 @@ class fake_runner {
         return tokens;
     }
 
+    std::span<std::byte> slot(int group, int number) override {
+        return std::as_writable_bytes(std::span(slots_[static_cast<std::size_t>(group)])
+                                          .subspan(place(number, 0), static_cast<std::size_t>(block_size_)));
+    }
+
   private:
+    // Saves first, then loads, each list in reverse: its order must not matter.
+    void move(const block_moves& moves) {
+        std::set<std::pair<int, int>> slots, blocks;
+        for (auto it = moves.saves.rbegin(); it != moves.saves.rend(); ++it) {
+            if (!slots.emplace(it->group, it->slot).second) FAIL("a slot is written twice");
+            std::ranges::copy(block(it->group, it->block), slot(it->group, it->slot).begin());
+        }
+        for (auto it = moves.loads.rbegin(); it != moves.loads.rend(); ++it) {
+            if (!blocks.emplace(it->group, it->block).second) FAIL("a block is loaded twice");
+            const std::span<const std::byte> from = it->data ? std::span<const std::byte>(*it->data)
+                                                             : std::span<const std::byte>(slot(it->group, it->slot));
+            const std::span<std::byte> to = block(it->group, it->block);
+            if (from.size() != to.size()) FAIL("a block has another size");
+            std::ranges::copy(from, to.begin());
+        }
+    }
+
+    std::span<std::byte> block(int group, int number) {
+        return std::as_writable_bytes(std::span(caches_[static_cast<std::size_t>(group)])
+                                          .subspan(place(number, 0), static_cast<std::size_t>(block_size_)));
+    }
+
     using writes = std::vector<std::pair<std::size_t, std::uint64_t>>;  // visible only after the batch
 
     void run_group(std::size_t group, const batch& work, const packed_batch& packed, bool generated,
@@ -174,7 +208,7 @@ class fake_runner {
     int block_size_, vocabulary_;
     bool kinds_differ_;
     std::vector<int> windows_;
-    std::vector<std::vector<std::uint64_t>> caches_;  // of each group
+    std::vector<std::vector<std::uint64_t>> caches_, slots_;  // of each group
 };
 
 }  // namespace imbrex::engine::test

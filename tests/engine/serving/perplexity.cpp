@@ -36,6 +36,7 @@ class table_runner : public runner {
     std::vector<int> wait() override { return std::vector<int>(static_cast<std::size_t>(samples_)); }
     const std::vector<sampled_token>& last_sampled() const override { return none_; }
     std::vector<float> last_logits() const override { return logits_; }
+    std::span<std::byte> slot(int, int) override { return {}; }
     int tokens() const { return tokens_; }
 
   private:

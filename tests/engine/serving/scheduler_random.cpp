@@ -1,16 +1,20 @@
 // Thousands of random histories: small block pools, cache groups with and without windows, shared prefixes, forks,
-// cancellation, priorities, preemption, failing batches, right and wrong draft tokens. Every sequence gets the tokens that it gets alone, invariants hold after each step, and all blocks
+// cancellation, priorities, preemption, failing batches, host memory and files for evicted blocks, right and wrong draft tokens. Every sequence gets the tokens that it gets alone, invariants hold after each step, and all blocks
 // are free at the end.
 #include "engine/serving/scheduler.hpp"
 
 #include "engine/serving/fake_runner.hpp"
+#include "engine/support.hpp"
 
 #include <doctest/doctest.h>
 #include <imbrex/core/error.hpp>
 
 #include <algorithm>
 #include <climits>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <string>
@@ -19,6 +23,7 @@
 
 using namespace imbrex::engine;
 using imbrex::engine::test::fake_runner;
+using imbrex::engine::test::temporary_folder;
 using imbrex::engine::test::text_alone;
 
 namespace {
@@ -34,7 +39,8 @@ std::uint64_t weak_hash(std::uint64_t parent, std::span<const int> tokens) {
 struct events_met {
     std::int64_t steps = 0, tokens = 0, preemptions = 0, copies = 0, cached = 0, shared = 0, forks = 0, cancels = 0,
                  in_flight = 0, refusals = 0, failures = 0, stalls = 0, ends = 0, behind_windows = 0,
-                 cached_behind_windows = 0, drafted = 0, accepted = 0;
+                 cached_behind_windows = 0, drafted = 0, accepted = 0, saved = 0, loaded = 0, host_tokens = 0,
+                 host_evictions = 0, files = 0, disk_tokens = 0, damaged = 0, disk_evictions = 0;
 };
 
 struct expected_text {
@@ -44,19 +50,20 @@ struct expected_text {
 
 class history {
   public:
-    history(unsigned seed, events_met& met)
+    // Histories share the directory, as successive processes do.
+    history(unsigned seed, events_met& met, const std::filesystem::path& directory)
         : random_(seed),
           met_(met),
+          directory_(directory),
           block_size_(below(8) == 0 ? 16 : 1 + below(6)),
           vocabulary_(2 + below(30)),
           kinds_apart_(seed % 4 == 3),
           drafts_(seed % 3 != 0),
           options_(random_options()),
           groups_(random_groups()),
-          plan_(block_manager{groups_, block_size_, below(6) == 0 ? prefix_caching::off : prefix_caching::on,
-                              random_hash()},
-                options_),
-          runner_(groups_, block_size_, vocabulary_, kinds_apart_) {
+          slots_(random_slots()),
+          runner_(groups_, block_size_, vocabulary_, kinds_apart_, slots_),
+          plan_(random_blocks(), options_) {
         for (const cache_group& each : groups_) windows_.push_back(each.window);
         for (std::vector<int>& stem : stems_) stem = random_tokens(40);
     }
@@ -84,6 +91,20 @@ class history {
         met_.cached += plan_.counts().cached_tokens;
         met_.drafted += plan_.counts().drafted_tokens;
         met_.accepted += plan_.counts().accepted_tokens;
+        if (const lower_levels* const lower = plan_.blocks().lower()) {
+            met_.saved += lower->host_counts().saved_blocks;
+            met_.loaded += lower->host_counts().loaded_blocks;
+            met_.host_evictions += lower->host_counts().evicted_blocks;
+            met_.host_tokens += plan_.counts().host_tokens;
+        }
+        if (disk_) {
+            disk_->flush();
+            met_.files += disk_->counts().saved_blocks;
+            met_.disk_tokens += plan_.counts().disk_tokens;
+            met_.damaged += disk_->counts().damaged_blocks;
+            met_.disk_evictions += disk_->counts().evicted_blocks;
+            expect(disk_->counts().held_bytes <= disk_->capacity(), "the directory keeps its budget");
+        }
     }
 
   private:
@@ -111,7 +132,61 @@ class history {
         if (kind != 4) groups.push_back({.blocks = 2 + below(30)});
         for (int i = 0; i < (kind < 4 ? 0 : kind < 7 ? 1 : 2); ++i)
             groups.push_back({.blocks = 2 + below(30), .window = 1 + below(below(2) == 0 ? 6 : 30)});
+        for (cache_group& each : groups) each.block_bytes = block_size_ * 8;
         return groups;
+    }
+
+    // None in a third of the histories.
+    std::vector<int> random_slots() {
+        std::vector<int> slots;
+        const bool none = below(3) == 0;
+        for (std::size_t i = 0; i < groups_.size() && !none; ++i) slots.push_back(below(below(2) == 0 ? 4 : 40));
+        return slots;
+    }
+
+    block_manager random_blocks() {
+        const prefix_caching caching = below(6) == 0 ? prefix_caching::off : prefix_caching::on;
+        block_manager made(groups_, block_size_, caching, random_hash());
+        if (slots_.empty()) return made;
+        lower_levels::options options{.host_slots = slots_,
+                                      .policy = below(2) == 0 ? cache_policy::lru : cache_policy::lfu};
+        if (below(8) == 0) {
+            disk_ = options.disk = std::make_shared<disk_level>(
+                disk_level_options{.directory = directory_, .bytes = 1000 + below(20000), .policy = options.policy});
+            options.store = &runner_;
+            options.root_key = key_of_numbers();
+        }
+        made.add_lower_levels(options);
+        return made;
+    }
+
+    // What the numbers in a block depend on, besides its tokens.
+    content_key key_of_numbers() const {
+        std::string all = std::to_string(block_size_);
+        for (const cache_group& each : groups_) all += " " + std::to_string(each.window);
+        return first_key(all);
+    }
+
+    // Damages, shortens or deletes a file.
+    void spoil_a_file() {
+        disk_->flush();
+        std::vector<std::filesystem::path> files;
+        for (const auto& each : std::filesystem::recursive_directory_iterator(directory_)) {
+            if (each.path().extension() == ".kv") files.push_back(each.path());
+        }
+        if (files.empty()) return;
+        std::ranges::sort(files);
+        const auto& chosen = files[static_cast<std::size_t>(below(static_cast<int>(files.size())))];
+        const int kind = below(3);
+        if (kind == 0) {
+            std::filesystem::remove(chosen);
+        } else if (kind == 1) {
+            std::filesystem::resize_file(chosen, std::filesystem::file_size(chosen) / 2);
+        } else {
+            std::fstream file(chosen, std::ios::in | std::ios::out | std::ios::binary);
+            file.seekp(below(static_cast<int>(std::filesystem::file_size(chosen))));
+            file.put(static_cast<char>(below(256)));
+        }
     }
 
     // The longest sequence: a window needs blocks for one more token than it has, in any position.
@@ -196,6 +271,8 @@ class history {
         expect(work.entries.empty() == plan_.idle(), "a batch is empty only if idle");
         if (work.entries.empty()) return;
         draft(work);
+        if (disk_ && below(2) == 0) disk_->flush();
+        if (disk_ && below(8) == 0) spoil_a_file();
         check_batch(work);
         check_references(work.copies);
         ++met_.steps;
@@ -216,6 +293,21 @@ class history {
             for (const progress& each : plan_.finish(work, tokens)) check_progress(each);
         }
         check_references({});
+        check_slots();
+    }
+
+    // Between steps no slot takes part in a move.
+    void check_slots() const {
+        if (slots_.empty()) return;
+        const host_level& host = plan_.blocks().lower()->host();
+        for (int group = 0; group < plan_.blocks().num_groups(); ++group) {
+            int used = 0;
+            for (int i = 0; i < host.slots(group); ++i) {
+                expect(host.at(group, i).pins == 0, "no slot is pinned between steps");
+                used += host.at(group, i).node != prefix_tree::root;
+            }
+            expect(used == host.used(group), "slots without a prefix are free");
+        }
     }
 
     // Up to a random position the tokens that the sequence gets, then others.
@@ -378,14 +470,17 @@ class history {
 
     std::mt19937 random_;
     events_met& met_;
+    std::filesystem::path directory_;
     int block_size_, vocabulary_;
     bool kinds_apart_;  // separate_prefill; the runner distinguishes the kinds
     bool drafts_;
     scheduler_options options_;
     std::vector<cache_group> groups_;
+    std::vector<int> slots_;  // of host memory, of each group
     std::vector<int> windows_;
-    scheduler plan_;
     fake_runner runner_;
+    std::shared_ptr<disk_level> disk_;
+    scheduler plan_;
     std::vector<int> stems_[2];
     std::map<sequence_id, expected_text> expected_;  // of unfinished sequences
     bool disturbed_ = true;
@@ -395,20 +490,32 @@ class history {
 
 TEST_CASE("Every sequence gets the text that it has alone, and all blocks are free at the end") {
     events_met met;
+    const temporary_folder folder;
     for (unsigned seed = 0; seed < 4000; ++seed) {
         INFO("history ", seed);
-        history(seed, met).run();
+        history(seed, met, folder.path()).run();
     }
     MESSAGE(met.steps, " steps, ", met.tokens, " tokens computed, ", met.cached, " found in the cache, ", met.shared,
             " shared blocks, ", met.copies, " copies, ", met.preemptions, " preemptions, ", met.stalls,
             " waits for a block, ", met.forks, " forks, ", met.cancels, " cancels, ", met.in_flight, " in flight, ",
             met.refusals, " refusals, ", met.failures, " failed batches, ", met.ends, " end tokens, ",
             met.behind_windows, " blocks behind windows, ", met.cached_behind_windows,
-            " free ones in the prefix cache, ", met.drafted, " drafted, ", met.accepted, " accepted");
-    for (const std::int64_t each :
-         {met.tokens, met.cached, met.shared, met.copies, met.preemptions, met.stalls, met.forks, met.cancels,
-          met.in_flight, met.refusals, met.failures, met.ends, met.behind_windows, met.cached_behind_windows,
-          met.accepted, met.drafted - met.accepted}) {
+            " free ones in the prefix cache, ", met.drafted, " drafted, ", met.accepted, " accepted, ", met.saved,
+            " blocks saved to host memory, ", met.loaded, " loaded, ", met.host_tokens, " tokens found there, ",
+            met.host_evictions, " evicted, ", met.files, " files, ", met.disk_tokens, " tokens found there, ",
+            met.disk_evictions, " evicted, ", met.damaged, " damaged");
+    for (const std::int64_t each : {met.tokens,         met.cached,
+                                    met.shared,         met.copies,
+                                    met.preemptions,    met.stalls,
+                                    met.forks,          met.cancels,
+                                    met.in_flight,      met.refusals,
+                                    met.failures,       met.ends,
+                                    met.behind_windows, met.cached_behind_windows,
+                                    met.accepted,       met.drafted - met.accepted,
+                                    met.saved,          met.loaded,
+                                    met.host_tokens,    met.host_evictions}) {
         CHECK(each > 1000);
     }
+    for (const std::int64_t each : {met.files, met.disk_tokens, met.disk_evictions}) CHECK(each > 300);
+    CHECK(met.damaged > 5);
 }
