@@ -1,6 +1,6 @@
 # Provides the dependencies. Each is searched in this order, so that nothing has to be installed manually:
-#   1. the directory given by -DIMBREX_CUTLASS_DIR, -DIMBREX_DOCTEST_DIR, -DIMBREX_NANOBENCH_DIR, -DIMBREX_JSON_DIR or
-#      -DIMBREX_CLI11_DIR;
+#   1. the directory given by -DIMBREX_CUTLASS_DIR, -DIMBREX_DOCTEST_DIR, -DIMBREX_NANOBENCH_DIR, -DIMBREX_JSON_DIR,
+#      -DIMBREX_CLI11_DIR or -DIMBREX_HTTPLIB_DIR;
 #   2. an installed package;
 #   3. the copy of an earlier configure in IMBREX_DEPENDENCY_DIR, which all presets share;
 #   4. the package of a registry (PyPI or Debian), unpacked there without root rights;
@@ -22,6 +22,7 @@ set(IMBREX_DOCTEST_DIR "" CACHE PATH "doctest: a directory that has doctest/doct
 set(IMBREX_NANOBENCH_DIR "" CACHE PATH "nanobench: a directory that has nanobench.h")
 set(IMBREX_JSON_DIR "" CACHE PATH "JSON for Modern C++: a directory that has nlohmann/json.hpp")
 set(IMBREX_CLI11_DIR "" CACHE PATH "CLI11: a directory that has CLI/CLI.hpp")
+set(IMBREX_HTTPLIB_DIR "" CACHE PATH "cpp-httplib: a directory that has httplib.h")
 
 # Moves a fetched dependency to its place in one step, so that an interrupted configure leaves nothing incomplete.
 function(imbrex_keep name staging)
@@ -50,29 +51,34 @@ function(imbrex_get_wheel name requirement pattern)
     file(REMOVE_RECURSE "${staging}")
 endfunction()
 
-# Step 4 for Debian. A fresh machine may have no package lists, and an ordinary user cannot write them: then private
-# lists are used.
-function(imbrex_get_debian_package name package)
+# Step 4 for Debian: one directory for all packages given. A fresh machine may have no package lists, and an ordinary
+# user cannot write them: then private lists are used.
+function(imbrex_get_debian_package name)
     find_program(apt_get apt-get NO_CACHE)
     find_program(dpkg_deb dpkg-deb NO_CACHE)
     if(NOT apt_get OR NOT dpkg_deb)
         return()
     endif()
-    message(STATUS "Fetching ${package} from Debian's registry")
+    list(JOIN ARGN ", " packages)
+    message(STATUS "Fetching ${packages} from Debian's registry")
     set(staging "${IMBREX_DEPENDENCY_DIR}/${name}.partial")
     file(REMOVE_RECURSE "${staging}")
     file(MAKE_DIRECTORY "${staging}/lists/partial")
     set(own_lists -o "Dir::State::Lists=${staging}/lists" -o "Dir::Cache=${staging}/cache")
     set(quietly WORKING_DIRECTORY "${staging}" RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET TIMEOUT 120)
-    execute_process(COMMAND "${apt_get}" download ${package} ${quietly})
+    execute_process(COMMAND "${apt_get}" download ${ARGN} ${quietly})
     if(failed)
         execute_process(COMMAND "${apt_get}" ${own_lists} update ${quietly})
-        execute_process(COMMAND "${apt_get}" ${own_lists} download ${package} ${quietly})
+        execute_process(COMMAND "${apt_get}" ${own_lists} download ${ARGN} ${quietly})
     endif()
-    file(GLOB archive "${staging}/${package}_*.deb")
-    if(NOT failed AND archive)
-        execute_process(COMMAND "${dpkg_deb}" -x "${archive}" "${staging}" ${quietly})
-        file(REMOVE_RECURSE "${archive}" "${staging}/lists" "${staging}/cache")
+    file(GLOB archives "${staging}/*.deb")
+    list(LENGTH archives count)
+    list(LENGTH ARGN wanted)
+    if(NOT failed AND count EQUAL wanted)
+        foreach(archive IN LISTS archives)
+            execute_process(COMMAND "${dpkg_deb}" -x "${archive}" "${staging}" ${quietly})
+        endforeach()
+        file(REMOVE_RECURSE ${archives} "${staging}/lists" "${staging}/cache")
         imbrex_keep(${name} "${staging}")
     endif()
     file(REMOVE_RECURSE "${staging}")
@@ -248,6 +254,72 @@ endfunction()
 function(imbrex_provide_cli11)
     imbrex_provide_headers(cli11 CLI/CLI.hpp libcli11-dev https://github.com/CLIUtils/CLI11.git v2.3.2
                            291c58789c031208f08f4f261a858b5b7083e8e2 "The engine needs" "pass -DIMBREX_EXAMPLES=OFF")
+endfunction()
+
+# The packages of cpp-httplib in Debian 12, with those that its header and its library need.
+set(imbrex_httplib_packages libcpp-httplib-dev libcpp-httplib0.11 libssl-dev libssl3 libbrotli-dev libbrotli1 zlib1g-dev)
+
+# The target imbrex_httplib for the httplib.h of this directory: a single header, or (Debian) declarations beside a
+# library, whose structures depend on the macros that it was compiled with.
+function(imbrex_use_httplib directory)
+    message(STATUS "cpp-httplib: ${directory}")
+    add_library(imbrex_httplib INTERFACE)
+    target_include_directories(imbrex_httplib SYSTEM INTERFACE "${directory}")
+    target_link_libraries(imbrex_httplib INTERFACE Threads::Threads)
+    file(STRINGS "${directory}/httplib.h" implementation REGEX "Implementation that will be part of the \\.cc" LIMIT_COUNT 1)
+    if(implementation)
+        return()
+    endif()
+    string(REGEX REPLACE "/+$" "" directory "${directory}")
+    cmake_path(GET directory PARENT_PATH prefix)
+    find_library(library cpp-httplib PATHS "${prefix}/lib" "${prefix}/lib/${CMAKE_LIBRARY_ARCHITECTURE}" NO_DEFAULT_PATH
+                 REQUIRED NO_CACHE)
+    target_include_directories(imbrex_httplib SYSTEM INTERFACE "${directory}/${CMAKE_LIBRARY_ARCHITECTURE}")
+    target_compile_definitions(imbrex_httplib INTERFACE CPPHTTPLIB_OPENSSL_SUPPORT CPPHTTPLIB_ZLIB_SUPPORT
+                               CPPHTTPLIB_BROTLI_SUPPORT)
+    # The libraries that this one needs lie beside it: DT_RPATH serves them too, DT_RUNPATH would not.
+    cmake_path(GET library PARENT_PATH beside)
+    target_link_libraries(imbrex_httplib INTERFACE "${library}")
+    target_link_options(imbrex_httplib INTERFACE -Wl,--disable-new-dtags "-Wl,-rpath-link,${beside}")
+endfunction()
+
+# The target imbrex_httplib: the engine serves HTTP with it; absent if cpp-httplib is not available.
+function(imbrex_provide_httplib)
+    if(NOT IMBREX_HTTPLIB_DIR AND NOT CMAKE_CROSSCOMPILING)
+        find_package(httplib CONFIG QUIET)
+        find_package(PkgConfig QUIET)
+        if(NOT httplib_FOUND AND PKG_CONFIG_FOUND)
+            pkg_check_modules(httplib QUIET IMPORTED_TARGET GLOBAL cpp-httplib)
+        endif()
+    endif()
+    foreach(installed httplib::httplib PkgConfig::httplib)
+        if(TARGET ${installed} AND NOT TARGET imbrex_httplib)
+            message(STATUS "cpp-httplib: installed")
+            add_library(imbrex_httplib INTERFACE)
+            target_link_libraries(imbrex_httplib INTERFACE ${installed} Threads::Threads)
+        endif()
+    endforeach()
+    if(TARGET imbrex_httplib)
+        return()
+    endif()
+    set(where httplib httplib.h include usr/include)
+    imbrex_find_header(directory ${where})
+    if(NOT directory AND NOT CMAKE_CROSSCOMPILING AND NOT IMBREX_FETCHED_httplib)
+        imbrex_get_debian_package(httplib ${imbrex_httplib_packages})
+        imbrex_find_header(directory ${where})
+        if(NOT directory)
+            imbrex_get_upstream(httplib https://github.com/yhirose/cpp-httplib.git v0.53.1
+                                b8fe69e4e892ec394ca8de27ab2fe219008690b6)
+            imbrex_find_header(directory ${where})
+        endif()
+        set(IMBREX_FETCHED_httplib ON CACHE INTERNAL "Whether it was tried to fetch cpp-httplib")
+    endif()
+    if(directory)
+        imbrex_use_httplib("${directory}")
+    else()
+        message(STATUS "cpp-httplib is not installed and cannot be fetched: the engine is built without \"imbrex serve\" "
+                       "(Debian: libcpp-httplib-dev; -DIMBREX_HTTPLIB_DIR=<directory> names a copy).")
+    endif()
 endfunction()
 
 # The target imbrex_nanobench, with its implementation compiled once; absent if nanobench is not available.

@@ -86,8 +86,7 @@ model_files files_of(const bench_command& command, std::ostream& err) {
 speculation_options random_draft_of(const bench_command& command, const model_files& files) {
     require(!command.random.empty() && command.model.draft_model.empty(), "--random-draft: ", command.random_draft,
             "; it belongs to --random, and there is no --draft-model beside it");
-    model_config config = config_of_known_model(command.random_draft);
-    config.vocab_size = files.config.vocab_size;
+    const model_config config = with_vocabulary_of(config_of_known_model(command.random_draft), files.config);
     return {.source = draft_source::model,
             .draft_tokens = command.model.draft_tokens,
             .draft_model = std::make_shared<model_files>(random_model(config, 2, {}, command.random_type))};

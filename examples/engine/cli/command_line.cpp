@@ -16,6 +16,7 @@ constexpr const char* program_help =
   imbrex generate examples/tales/model "It was the first day of spring."
   imbrex chat ~/models/Qwen2.5-0.5B-Instruct --weights int8
   imbrex batch model.gguf --input requests.jsonl --output results.jsonl
+  imbrex serve model.gguf --port 8080
   imbrex bench --random qwen2.5-0.5b --weights int8 --requests 1,8
   imbrex info model.gguf
   imbrex quantize model-f16.gguf model-int8.gguf --weights int8
@@ -60,6 +61,17 @@ Each input line is an object with "prompt" or "messages" ([{"role": "user", "con
 Each output line has "id", "text", "finish" (end, stop or length), "prompt_tokens" and "tokens", in the order of the input. The
 answer to "messages" has its reasoning apart, in "reasoning_content", and the calls of GPT-OSS in "tool_calls". An invalid line
 gets "error" and does not stop the others; the exit code is then 1.)";
+
+constexpr const char* serve_help =
+    R"(Examples:
+  imbrex serve model.gguf
+  imbrex serve ~/models/Qwen3-0.6B --host 0.0.0.0 --port 8000 --api-key "$KEY" --sequences 32
+  curl http://127.0.0.1:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hi!"}]}'
+
+The API is OpenAI's: chat completions, completions, models; also tokenize, detokenize, health and metrics. The text options
+are defaults of requests. Keys are also read from the environment variable IMBREX_API_KEY, one or several with commas.
+SIGTERM or Ctrl-C ends the server when its requests are done, at most --drain-time seconds later; a second one ends it at
+once.)";
 
 constexpr const char* bench_help =
     R"(Examples:
@@ -278,6 +290,7 @@ class command_line {
         add_chat();
         add_generate();
         add_batch();
+        add_serve();
         add_bench();
         add_info();
         add_quantize();
@@ -305,6 +318,7 @@ class command_line {
         if (app_.got_subcommand(chat_app_)) return run_chat(chat_, streams);
         if (app_.got_subcommand(generate_app_)) return run_generate(generate_, streams);
         if (app_.got_subcommand(batch_app_)) return run_batch(batch_, streams);
+        if (app_.got_subcommand(serve_app_)) return run_serve(serve_, streams);
         if (app_.got_subcommand(bench_app_)) return run_bench(bench_, streams);
         if (app_.got_subcommand(tokenize_app_)) return run_tokenize(tokenize_, streams);
         if (app_.got_subcommand(perplexity_app_)) return run_perplexity(perplexity_, streams);
@@ -357,6 +371,62 @@ class command_line {
         add_sequences(*batch_app_, batch_.model, "maximum running requests (64)");
         add_model_options(*batch_app_, batch_.model);
         add_text_options(*batch_app_, batch_.text);
+    }
+    void add_serve() {
+        serve_app_ = app_.add_subcommand("serve", "Serve a model over HTTP, with OpenAI's API")->footer(serve_help);
+        serve_.model.sequences = 64;
+        serve_.text.sampling.temperature = 1;  // as in OpenAI's API
+        add_path(*serve_app_, serve_.model.path)->required();
+        add_address();
+        add_limits();
+        add_template_options(*serve_app_, serve_.format);
+        add_model_options(*serve_app_, serve_.model);
+        add_text_options(*serve_app_, serve_.text);
+    }
+    void add_address() {
+        constexpr const char* group = "The server";
+        CLI::App& app = *serve_app_;
+        app.add_option("--host", serve_.host, "address to listen at; 0.0.0.0: all")
+            ->capture_default_str()
+            ->group(group);
+        app.add_option("--port", serve_.port, "port to listen at; 0: any free one")
+            ->check(between(0, 65535))
+            ->capture_default_str()
+            ->group(group);
+        app.add_option("--name", serve_.name, "the model's name in the API (its file's)")->group(group);
+        app.add_option("--api-key", serve_.api_keys, "a key that clients must send; repeatable")
+            ->expected(1)
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+            ->group(group);
+        app.add_option("--cors", serve_.cors_origin, "origin of web pages that may use the API; *: all")->group(group);
+    }
+    void add_limits() {
+        constexpr const char* group = "Limits";
+        CLI::App& app = *serve_app_;
+        app.add_option("--sequences", serve_.model.sequences, "maximum running sequences (64)")
+            ->check(between(1, 1 << 16))
+            ->group(group);
+        app.add_option("--queue", serve_.queue, "maximum waiting sequences; more requests get status 429")
+            ->check(between(0, 1 << 20))
+            ->capture_default_str()
+            ->group(group);
+        app.add_option("--max-body", serve_.max_body, "maximum size of a request, such as 1M (8M)")
+            ->transform(CLI::AsSizeValue(false).description(""))
+            ->type_name("SIZE")
+            ->group(group);
+        app.add_option("--max-prompt", serve_.max_prompt, "maximum tokens of a prompt (as many as fit)")
+            ->check(between(1, 1 << 26))
+            ->group(group);
+        const auto seconds = CLI::Range(0.0, 1e6).description("");
+        app.add_option("--time-limit", serve_.time_limit, "maximum seconds of a request (none)")
+            ->check(seconds)
+            ->type_name("SECONDS")
+            ->group(group);
+        app.add_option("--drain-time", serve_.drain_time, "maximum seconds to finish requests at the end")
+            ->check(seconds)
+            ->type_name("SECONDS")
+            ->capture_default_str()
+            ->group(group);
     }
     void add_bench() {
         bench_app_ = app_.add_subcommand("bench", "Measure a model's speed")->footer(bench_help);
@@ -432,11 +502,13 @@ class command_line {
     }
 
     CLI::App app_;
-    CLI::App *chat_app_ = nullptr, *generate_app_ = nullptr, *batch_app_ = nullptr, *bench_app_ = nullptr,
-             *info_app_ = nullptr, *quantize_app_ = nullptr, *tokenize_app_ = nullptr, *perplexity_app_ = nullptr;
+    CLI::App *chat_app_ = nullptr, *generate_app_ = nullptr, *batch_app_ = nullptr, *serve_app_ = nullptr,
+             *bench_app_ = nullptr, *info_app_ = nullptr, *quantize_app_ = nullptr, *tokenize_app_ = nullptr,
+             *perplexity_app_ = nullptr;
     chat_command chat_;
     generate_command generate_;
     batch_command batch_;
+    serve_command serve_;
     bench_command bench_;
     info_command info_;
     quantize_command quantize_;

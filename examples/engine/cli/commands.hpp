@@ -85,6 +85,20 @@ struct batch_command {
     template_args format;
     std::string input, output;  // file names; empty: standard streams
 };
+struct serve_command {
+    model_args model;
+    generation_args text;  // defaults of the requests
+    template_args format;
+    std::string host = "127.0.0.1";
+    int port = 8080;   // 0: any free one
+    std::string name;  // of the model; empty: of its file
+    std::vector<std::string> api_keys;
+    std::string cors_origin;
+    std::uint64_t max_body = std::uint64_t{8} << 20;
+    int max_prompt = 0;                      // tokens; 0: as many as fit
+    int queue = 256;                         // sequences that wait
+    double time_limit = 0, drain_time = 30;  // seconds; time_limit 0: none
+};
 struct bench_command {
     model_args model;
     std::string random;  // name of a known model shape, instead of a path
@@ -125,6 +139,7 @@ struct perplexity_command {
 int run_chat(const chat_command& command, const command_streams& streams);
 int run_generate(const generate_command& command, const command_streams& streams);
 int run_batch(const batch_command& command, const command_streams& streams);
+int run_serve(const serve_command& command, const command_streams& streams);
 int run_bench(const bench_command& command, const command_streams& streams);
 // Prints two tables of bench --prefix-cache.
 void measure_prefix_cache(text_engine& model, const bench_command& command, std::ostream& out);

@@ -216,7 +216,7 @@ expression any_of(std::vector<std::string> texts) {
     };
 }
 
-expression sequence(std::vector<expression> parts) {
+expression concatenation(std::vector<expression> parts) {
     return [parts = std::move(parts)](nfa& all, std::int32_t from) {
         for (const expression& each : parts) from = each(all, from);
         return from;

@@ -1,7 +1,7 @@
 // Finite automata over bytes. An expression describes a set of texts; it is written into a nondeterministic automaton (NFA)
 // and made deterministic (DFA). A call edge stands for the texts of another rule of a grammar (grammar/grammar.hpp).
 //
-//     const dfa numbers = determinised(sequence({optional(literal("-")), repeated(byte_range('0', '9'), 1)}), budget);
+//     const dfa numbers = determinised(concatenation({optional(literal("-")), repeated(byte_range('0', '9'), 1)}), budget);
 //
 // The subset construction may need exponentially many states, so all work is charged to a budget, which throws.
 #pragma once
@@ -90,7 +90,7 @@ expression empty_text();  // the empty text
 expression byte_range(std::uint8_t first, std::uint8_t last);
 expression literal(std::string text);
 expression any_of(std::vector<std::string> texts);  // as a trie: quick for many texts
-expression sequence(std::vector<expression> parts);
+expression concatenation(std::vector<expression> parts);
 expression choice(std::vector<expression> alternatives);
 expression optional(expression part);
 expression repeated(expression part, int least, int most = unlimited);

@@ -55,7 +55,7 @@ void add_sequences(char32_t first, char32_t last, std::vector<expression>& to) {
     const std::array<std::uint8_t, 4> a = utf8_of(first), b = utf8_of(last);
     std::vector<expression> bytes;
     for (std::size_t i = 0; i < static_cast<std::size_t>(length); ++i) bytes.push_back(byte_range(a[i], b[i]));
-    to.push_back(sequence(std::move(bytes)));
+    to.push_back(concatenation(std::move(bytes)));
 }
 
 expression utf8_expression(const code_point_set& points) {
@@ -175,14 +175,14 @@ namespace {
 
 expression character_of_a_json_string() {
     const expression digit = hex_digits("0123456789abcdef");
-    const expression no_surrogate = choice({sequence({hex_digits("0123456789abcef"), repeated(digit, 3, 3)}),
-                                            sequence({hex_digits("d"), hex_digits("01234567"), digit, digit})});
-    const expression pair = sequence({hex_digits("d"), hex_digits("89ab"), digit, digit, literal("\\u"),
-                                      hex_digits("d"), hex_digits("cdef"), digit, digit});
-    std::vector<expression> escapes{sequence({literal("u"), choice({no_surrogate, pair})})};
+    const expression no_surrogate = choice({concatenation({hex_digits("0123456789abcef"), repeated(digit, 3, 3)}),
+                                            concatenation({hex_digits("d"), hex_digits("01234567"), digit, digit})});
+    const expression pair = concatenation({hex_digits("d"), hex_digits("89ab"), digit, digit, literal("\\u"),
+                                           hex_digits("d"), hex_digits("cdef"), digit, digit});
+    std::vector<expression> escapes{concatenation({literal("u"), choice({no_surrogate, pair})})};
     for (const char each : {'"', '\\', '/', 'b', 'f', 'n', 'r', 't'}) escapes.push_back(literal(std::string(1, each)));
     return choice(
-        {utf8_expression(escaped_points().complement()), sequence({literal("\\"), choice(std::move(escapes))})});
+        {utf8_expression(escaped_points().complement()), concatenation({literal("\\"), choice(std::move(escapes))})});
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 //
 //     grammar_builder all;
 //     const std::int32_t list = all.add_rule();
-//     all.define(list, sequence({literal("["), optional(call(list)), literal("]")}));
+//     all.define(list, concatenation({literal("["), optional(call(list)), literal("]")}));
 //     const grammar brackets = std::move(all).finished(list);
 //
 // A rule must match at least one byte, and must not call itself before one. States from which no text can be completed are

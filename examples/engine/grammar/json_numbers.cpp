@@ -25,7 +25,8 @@ expression whole_of_length(int least, int most) {
     most = std::min(most, max_whole_digits);
     std::vector<expression> all;
     if (least <= 1 && most >= 1) all.push_back(literal("0"));
-    if (most >= std::max(least, 1)) all.push_back(sequence({digit('1'), digits(std::max(least, 1) - 1, most - 1)}));
+    if (most >= std::max(least, 1))
+        all.push_back(concatenation({digit('1'), digits(std::max(least, 1) - 1, most - 1)}));
     return choice(std::move(all));
 }
 
@@ -38,10 +39,10 @@ class unsigned_bound {
           exclusive_(bound.exclusive),
           max_fraction_(max_fraction),
           any_fraction_(max_fraction == 0 ? empty_text()
-                                          : optional(sequence({literal("."), digits(1, max_fraction)}))) {}
+                                          : optional(concatenation({literal("."), digits(1, max_fraction)}))) {}
 
     expression at_least() const {
-        std::vector<expression> all{sequence({whole_of_length(length() + 1, max_whole_digits), any_fraction_})};
+        std::vector<expression> all{concatenation({whole_of_length(length() + 1, max_whole_digits), any_fraction_})};
         for (int i = 0; i < length(); ++i) all.push_back(differing_at(i, static_cast<char>(whole_digit(i) + 1), '9'));
         std::vector<expression> fractions;
         if (!exclusive_ && fraction_.empty()) fractions.push_back(any_fraction_);
@@ -49,16 +50,17 @@ class unsigned_bound {
             fractions.push_back(fraction_at(i, static_cast<char>(fraction_digit(i) + 1), '9'));
         const int rest = max_fraction_ - fraction_length();
         if (rest >= 0 && !fraction_.empty() && !exclusive_)
-            fractions.push_back(sequence({literal("." + fraction_), digits(0, rest)}));
+            fractions.push_back(concatenation({literal("." + fraction_), digits(0, rest)}));
         for (int zeros = 0; exclusive_ && zeros < rest; ++zeros)
-            fractions.push_back(sequence({literal("." + fraction_ + std::string(static_cast<std::size_t>(zeros), '0')),
-                                          digit('1'), digits(0, rest - zeros - 1)}));
-        all.push_back(sequence({literal(whole_), choice(std::move(fractions))}));
+            fractions.push_back(
+                concatenation({literal("." + fraction_ + std::string(static_cast<std::size_t>(zeros), '0')), digit('1'),
+                               digits(0, rest - zeros - 1)}));
+        all.push_back(concatenation({literal(whole_), choice(std::move(fractions))}));
         return choice(std::move(all));
     }
 
     expression at_most() const {
-        std::vector<expression> all{sequence({whole_of_length(1, length() - 1), any_fraction_})};
+        std::vector<expression> all{concatenation({whole_of_length(1, length() - 1), any_fraction_})};
         for (int i = 0; i < length(); ++i)
             all.push_back(differing_at(i, i == 0 && length() > 1 ? '1' : '0', static_cast<char>(whole_digit(i) - 1)));
         std::vector<expression> fractions;
@@ -71,9 +73,9 @@ class unsigned_bound {
         const int rest = max_fraction_ - fraction_length();
         if (!exclusive_ && rest >= 0 && max_fraction_ > 0)
             fractions.push_back(fraction_.empty()
-                                    ? sequence({literal("."), repeated(literal("0"), 1, rest)})
-                                    : sequence({literal("." + fraction_), repeated(literal("0"), 0, rest)}));
-        all.push_back(sequence({literal(whole_), choice(std::move(fractions))}));
+                                    ? concatenation({literal("."), repeated(literal("0"), 1, rest)})
+                                    : concatenation({literal("." + fraction_), repeated(literal("0"), 0, rest)}));
+        all.push_back(concatenation({literal(whole_), choice(std::move(fractions))}));
         return choice(std::move(all));
     }
 
@@ -86,13 +88,13 @@ class unsigned_bound {
     // Numbers of the same length that differ first at this digit. A number of several digits does not begin with 0.
     expression differing_at(int i, char first, char last) const {
         if (i == 0 && length() > 1) first = std::max(first, '1');
-        return sequence({literal(whole_.substr(0, static_cast<std::size_t>(i))), digit(first, last),
-                         digits(length() - i - 1, length() - i - 1), any_fraction_});
+        return concatenation({literal(whole_.substr(0, static_cast<std::size_t>(i))), digit(first, last),
+                              digits(length() - i - 1, length() - i - 1), any_fraction_});
     }
     expression fraction_at(int i, char first, char last) const {
         if (i >= max_fraction_) return nothing();
-        return sequence({literal("." + fraction_.substr(0, static_cast<std::size_t>(i))), digit(first, last),
-                         digits(0, max_fraction_ - i - 1)});
+        return concatenation({literal("." + fraction_.substr(0, static_cast<std::size_t>(i))), digit(first, last),
+                              digits(0, max_fraction_ - i - 1)});
     }
 
     std::string whole_, fraction_;
@@ -143,16 +145,17 @@ decimal decimal::of(double value) {
 expression json_number(const number_form& form, compile_budget& budget) {
     const int max_fraction = form.is_integer ? 0 : form.max_fraction_digits;
     const expression fraction =
-        max_fraction == 0 ? empty_text() : optional(sequence({literal("."), digits(1, max_fraction)}));
-    const expression any = sequence({whole_of_length(1, max_whole_digits), fraction});
+        max_fraction == 0 ? empty_text() : optional(concatenation({literal("."), digits(1, max_fraction)}));
+    const expression any = concatenation({whole_of_length(1, max_whole_digits), fraction});
     const expression minus = literal("-");
     const bool has_bounds = form.least || form.most;
     if (!has_bounds && form.multiple_of == 1) {
-        const expression exponent = form.is_integer || max_fraction < 16
-                                        ? empty_text()
-                                        : optional(sequence({choice({literal("e"), literal("E")}),
-                                                             optional(choice({literal("+"), minus})), digits(1, 2)}));
-        return sequence({optional(minus), any, exponent});
+        const expression exponent =
+            form.is_integer || max_fraction < 16
+                ? empty_text()
+                : optional(concatenation(
+                      {choice({literal("e"), literal("E")}), optional(choice({literal("+"), minus})), digits(1, 2)}));
+        return concatenation({optional(minus), any, exponent});
     }
     // Of one sign: the bounds on the magnitude.
     const auto magnitudes = [&](const std::optional<number_bound>& least, const std::optional<number_bound>& most) {
@@ -174,7 +177,7 @@ expression json_number(const number_form& form, compile_budget& budget) {
         signs.push_back(magnitudes(is_below_zero(form.least) ? std::nullopt : form.least, form.most));
     const bool most_is_above_zero = form.most && !form.most->value.negative && !is_zero(form.most->value);
     if (!form.least || is_below_zero(form.least))
-        signs.push_back(sequence({minus, magnitudes(most_is_above_zero ? std::nullopt : form.most, form.least)}));
+        signs.push_back(concatenation({minus, magnitudes(most_is_above_zero ? std::nullopt : form.most, form.least)}));
     return choice(std::move(signs));
 }
 

@@ -183,6 +183,8 @@ class schema_compiler {
 
     expression values_of(const ordered_json& schema, const std::string& path) {
         require_known_keywords(schema, path);
+        if (schema.contains("const") && schema.contains("enum"))
+            require(false, path, ": const: beside enum it is not supported");
         if (schema.contains("const")) return listed_values({schema["const"]}, schema, path, "const");
         if (schema.contains("enum")) {
             const ordered_json& all = schema["enum"];
@@ -241,18 +243,21 @@ class schema_compiler {
         return literal("null");
     }
 
-    // enum and const: those of the right type. Other keywords beside them are not evaluated.
+    // enum and const: those of the right type. Keywords about values of other types do not matter.
     expression listed_values(const std::vector<ordered_json>& all, const ordered_json& schema, const std::string& path,
                              const char* keyword) {
-        for (const auto& [other, value] : schema.items()) {
-            require(other == keyword || other == "type" || is_annotation(other), path, ": ", other, ": beside ",
-                    keyword, " it is not supported");
-        }
         std::vector<std::string> types;
         if (schema.contains("type")) types = types_of(schema, path);
         std::vector<std::string> texts;
-        for (const ordered_json& value : all)
-            if (types.empty() || is_of_type(value, types)) texts.push_back(value.dump());
+        for (const ordered_json& value : all) {
+            if (!types.empty() && !is_of_type(value, types)) continue;
+            texts.push_back(value.dump());
+            for (const type_keywords& each : known_types) {
+                if (each.type != std::string(value.type_name())) continue;
+                for (const std::string& other : each.keywords)
+                    require(!schema.contains(other), path, ": ", other, ": beside ", keyword, " it is not supported");
+            }
+        }
         return any_of(std::move(texts));
     }
     static bool is_of_type(const ordered_json& value, const std::vector<std::string>& types) {
@@ -332,7 +337,7 @@ class schema_compiler {
                 common = intersection(common, determinised(all[i], rules_.budget()), rules_.budget());
             content = matching(std::move(common));
         }
-        return sequence({literal("\""), std::move(content), literal("\"")});
+        return concatenation({literal("\""), std::move(content), literal("\"")});
     }
     static expression regex_content(const std::string& regex, regex_extent extent, const std::string& name) {
         return expression_of_regex(regex, text_encoding::json_string, extent, name);

@@ -10,7 +10,7 @@ namespace imbrex::engine {
 json_values::json_values(grammar_builder& rules, json_spacing spacing) : rules_(rules), spacing_(spacing) {
     if (spacing == json_spacing::compact) return;
     space_rule_ = rules_.add_rule();
-    rules_.define(space_rule_, choice({literal(" "), sequence({literal("\n"), repeated(literal(" "), 0, 20)})}));
+    rules_.define(space_rule_, choice({literal(" "), concatenation({literal("\n"), repeated(literal(" "), 0, 20)})}));
 }
 
 expression json_values::space() const {
@@ -20,7 +20,7 @@ expression json_values::space() const {
 expression json_values::any_string() {
     if (string_rule_ < 0) {
         string_rule_ = rules_.add_rule();
-        rules_.define(string_rule_, sequence({literal("\""), repeated(any_json_character(), 0), literal("\"")}));
+        rules_.define(string_rule_, concatenation({literal("\""), repeated(any_json_character(), 0), literal("\"")}));
     }
     return call(string_rule_);
 }
@@ -57,7 +57,7 @@ expression json_values::other_name(const std::vector<std::string>& names) {
     if (names.empty()) return any_string();
     const expression quote = literal("\"");
     const expression any =
-        sequence({quote, repeated(encoded(code_point_set::all(), text_encoding::json_string), 0), quote});
+        concatenation({quote, repeated(encoded(code_point_set::all(), text_encoding::json_string), 0), quote});
     std::vector<std::string> texts;
     for (const std::string& name : names) texts.push_back("\"" + encoded(name, text_encoding::json_string) + "\"");
     compile_budget& budget = rules_.budget();
@@ -82,9 +82,9 @@ expression json_values::object(std::vector<member> members, std::optional<member
     return [members = std::move(members), others = std::move(others), space = space(), comma = comma()](
                nfa& all, std::int32_t from) {
         const auto write = [&](const member& each, std::int32_t before) {
-            return sequence({each.name, literal(":"), space, each.value})(all, before);
+            return concatenation({each.name, literal(":"), space, each.value})(all, before);
         };
-        const std::int32_t opened = sequence({literal("{"), space})(all, from);
+        const std::int32_t opened = concatenation({literal("{"), space})(all, from);
         std::int32_t none = all.add_state(), some = all.add_state();
         all.add_empty_edge(opened, none);
         for (const member& each : members) {
@@ -116,7 +116,7 @@ expression json_values::object(std::vector<member> members, std::optional<member
 expression json_values::array(element_list elements) const {
     return [elements = std::move(elements), space = space(), comma = comma()](nfa& all, std::int32_t from) {
         const std::int32_t empty = all.add_state(), end = all.add_state();
-        std::int32_t at = sequence({literal("["), space})(all, from);
+        std::int32_t at = concatenation({literal("["), space})(all, from);
         const int first = static_cast<int>(elements.first.size());
         const bool is_endless = elements.others && elements.most == unlimited;
         int counted = std::max(first, elements.least);  // the elements that are written out

@@ -40,7 +40,7 @@ class json_values {
 
   private:
     expression space() const;  // white space, or nothing
-    expression comma() const { return sequence({literal(","), space()}); }
+    expression comma() const { return concatenation({literal(","), space()}); }
     std::int32_t value_rule();
 
     grammar_builder& rules_;

@@ -83,7 +83,7 @@ class regex_parser {
             if (!from_begin) parts.insert(parts.begin(), anything);
             if (!to_end) parts.push_back(anything);
         }
-        return sequence(std::move(parts));
+        return concatenation(std::move(parts));
     }
 
     expression quantified(expression part) {

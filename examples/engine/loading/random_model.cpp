@@ -251,6 +251,13 @@ model_config config_of_known_model(std::string_view name) {
     return tiny();
 }
 
+model_config with_vocabulary_of(model_config shape, const model_config& other) {
+    shape.vocab_size = other.vocab_size;
+    shape.bos_token = other.bos_token;
+    shape.eos_tokens = other.eos_tokens;
+    return shape;
+}
+
 model_files random_model(const model_config& config, std::uint64_t seed, const std::vector<std::string>& special,
                          std::string_view kind) {
     check_sizes(config, "random model");

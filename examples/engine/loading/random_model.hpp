@@ -20,6 +20,9 @@ std::span<const std::string_view> known_models();
 // Throws for an unknown name.
 model_config config_of_known_model(std::string_view name);
 
+// This shape with the vocabulary of another model, special tokens included: a draft model for it.
+model_config with_vocabulary_of(model_config shape, const model_config& other);
+
 // The same seed gives the same weights on every machine. Special tokens have the last ids of the vocabulary. The kind is
 // that of random_blocks.hpp: bf16, q4_K_M or a type of blocks.
 model_files random_model(const model_config& config, std::uint64_t seed, const std::vector<std::string>& special = {},

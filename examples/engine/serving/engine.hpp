@@ -105,6 +105,9 @@ class engine {
         return events;
     }
 
+    // When step() has thrown: the sequences of the batch that failed; none if no batch could be made.
+    const std::vector<sequence_id>& failed_batch() const { return failed_batch_; }
+
     // Between steps: moves the next blocks of the prefix cache that are not in files to the disk level. False if there
     // are no more, or if there is no disk level.
     bool save_cached() {
@@ -134,6 +137,7 @@ class engine {
 
     void launch() {
         statistics_.step_begins();
+        failed_batch_.clear();
         in_flight_.emplace(scheduler_.schedule());
         if (in_flight_->entries.empty()) {
             in_flight_.reset();
@@ -180,6 +184,7 @@ class engine {
     }
 
     void abandon() {
+        for (const batch_entry& entry : in_flight_->entries) failed_batch_.push_back(entry.sequence->id);
         scheduler_.abandon(*in_flight_);
         in_flight_.reset();
     }
@@ -251,6 +256,7 @@ class engine {
     std::optional<batch> in_flight_;
     std::vector<progress> finished_;  // of the batch that has ended; their events are not made yet
     std::exception_ptr failure_;      // of a batch that was launched ahead
+    std::vector<sequence_id> failed_batch_;
 };
 
 }  // namespace imbrex::engine

@@ -77,6 +77,7 @@ class text_engine {
     bool cancel(sequence_id id) { return engine_.cancel(id); }
 
     std::vector<text_event> step();
+    const std::vector<sequence_id>& failed_batch() const { return engine_.failed_batch(); }  // when step() has thrown
     // Fewer tokens per step than engine_options allow: shorter steps, which can be interrupted sooner.
     void limit_batched_tokens(int tokens) { engine_.limit_batched_tokens(tokens); }
     bool idle() const { return engine_.idle(); }

@@ -108,6 +108,22 @@ TEST_CASE("Weights own their memory") {
     CHECK(to_floats(kept.at("my.model.norm.weight"))[0] == 1);
 }
 
+TEST_CASE("A shape with the vocabulary of another model") {
+    const model_config target = config_of_known_model("tiny");
+    for (const std::string_view name : known_models()) {
+        CAPTURE(std::string(name));
+        model_config draft = with_vocabulary_of(config_of_known_model(name), target);
+        draft.layers = 1;
+        draft.attention_layers.clear();
+        draft.hidden_size = draft.intermediate_size = 64;
+        draft.experts = {};
+        const model_files model = random_model(draft, 1);
+        CHECK(model.tokens.size() == target.vocab_size);
+        CHECK(model.config.eos_tokens == target.eos_tokens);
+        CHECK(model.config.bos_token == target.bos_token);
+    }
+}
+
 TEST_CASE("The tokenizer of a random model") {
     const model_config config = config_of_known_model("tiny");
     const model_files model = random_model(config, 1, {"<|im_start|>", "<|im_end|>"});
