@@ -38,7 +38,7 @@ struct statistics_summary {
     std::int64_t kv_cache_bytes_max = 0;                     // held
     std::int64_t initial_tokens = 0;                         // of sequences when they started or resumed
     std::int64_t cached_tokens = 0;                          // of these, found in the prefix cache
-    double prefix_cache_hit_rate = 0;            // fraction of initial tokens found in the cache, on any level
+    double prefix_cache_hit_rate = 0;                // fraction of initial tokens found in the cache, on any level
     cache_level_summary host_cache{}, disk_cache{};  // below the KV cache
     std::int64_t preemptions = 0;
     std::int64_t drafted_tokens = 0, accepted_tokens = 0;  // speculative decoding
