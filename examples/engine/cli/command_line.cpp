@@ -80,6 +80,7 @@ constexpr const char* bench_help =
   imbrex bench --random llama-3.1-8b --random-type q4_K_M
   imbrex bench model.gguf --requests 32 --batch-tokens 1024 --stats
   imbrex bench --random llama-3.1-8b --prefix-cache --cache-host 20G --input 8192 --shared 4000 --requests 200
+  imbrex bench model.gguf --trace trace.jsonl --step-costs steps.jsonl
 
 Random weights need no download: llama-3.1-8b (16 GB), qwen2.5-0.5b (1 GB), qwen3-0.6b (1.2 GB), gemma-3-1b (2 GB),
 smollm2-135m (0.3 GB), gpt-oss-20b (14 GB), qwen3-30b-a3b (61 GB; 17 GB with --random-type q4_K), tiny. Each number of
@@ -319,7 +320,10 @@ class command_line {
         if (app_.got_subcommand(generate_app_)) return run_generate(generate_, streams);
         if (app_.got_subcommand(batch_app_)) return run_batch(batch_, streams);
         if (app_.got_subcommand(serve_app_)) return run_serve(serve_, streams);
-        if (app_.got_subcommand(bench_app_)) return run_bench(bench_, streams);
+        if (app_.got_subcommand(bench_app_)) {
+            if (!bench_.traces.empty() && bench_app_->count("--requests") == 0) bench_.requests.clear();
+            return run_bench(bench_, streams);
+        }
         if (app_.got_subcommand(tokenize_app_)) return run_tokenize(tokenize_, streams);
         if (app_.got_subcommand(perplexity_app_)) return run_perplexity(perplexity_, streams);
         if (app_.got_subcommand(quantize_app_)) return run_quantize(quantize_, streams);
@@ -454,8 +458,28 @@ class command_line {
         bench_app_->add_option("--shared", bench_.shared, "with it: tokens of the prompt that conversations share")
             ->check(between(1, 1 << 24))
             ->capture_default_str();
+        add_trace_options(*bench_app_);
         add_sequences(*bench_app_, bench_.model, "maximum running requests (all)");
         add_model_options(*bench_app_, bench_.model);
+    }
+    void add_trace_options(CLI::App& app) {
+        constexpr const char* group = "A trace";
+        app.add_option("--trace", bench_.traces,
+                       "files of conversations, which arrive by the wall clock; without --requests there are no rows")
+            ->delimiter(',')
+            ->group(group);
+        app.add_option("--ttft-limit", bench_.limits.ttft, "goodput: time to first token, in seconds")
+            ->capture_default_str()
+            ->group(group);
+        app.add_option("--itl-limit", bench_.limits.itl, "goodput: mean inter-token latency of a request, in seconds")
+            ->capture_default_str()
+            ->group(group);
+        app.add_option("--latencies", bench_.latencies, "output file: a line of JSON per trace")
+            ->type_name("FILE")
+            ->group(group);
+        app.add_option("--step-costs", bench_.step_costs,
+                       "output file: a line of JSON per step, its tokens and seconds (docs/results/fleet.md)")
+            ->type_name("FILE");
     }
     void add_info() {
         info_app_ = app_.add_subcommand("info", "Describe a model file")->footer(info_help);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/serving/request_latencies.hpp"
 #include "engine/serving/sampling_params.hpp"
 
 namespace imbrex::engine {
@@ -108,7 +109,11 @@ struct bench_command {
     std::optional<double> draft_acceptance;  // steered
     std::string random_draft;                // shape of a draft model with random weights
     bool measures_prefix_cache = false;
-    int shared = 4000;  // tokens of the prompt that all conversations of that measurement share
+    int shared = 4000;                  // tokens of the prompt that all conversations of that measurement share
+    std::vector<std::string> traces{};  // files, run one after the other by the wall clock
+    latency_limits limits{};            // of requests in traces
+    std::string step_costs;             // output file for the time of each step; empty: none
+    std::string latencies;              // output file for the figures of the traces; empty: none
 };
 struct info_command {
     std::string path;

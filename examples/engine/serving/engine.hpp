@@ -13,6 +13,7 @@
 #include "engine/serving/scheduler.hpp"
 #include "engine/serving/speculation.hpp"
 #include "engine/serving/statistics.hpp"
+#include "engine/serving/step_load.hpp"
 #include "engine/serving/stop_strings.hpp"
 
 #include <concepts>
@@ -126,7 +127,9 @@ class engine {
     void limit_batched_tokens(int tokens) { scheduler_.limit_batched_tokens(tokens); }
 
     bool idle() const { return scheduler_.idle(); }
+    bool overlaps() const { return overlaps_; }
     const block_manager& blocks() const { return scheduler_.blocks(); }
+    const step_load& last_step() const { return last_step_; }  // the one whose events came last
     statistics_summary summary() const { return statistics_.summary(); }
 
   private:
@@ -171,6 +174,7 @@ class engine {
             abandon();
             throw;
         }
+        last_step_ = load_of(*in_flight_);
         count(*in_flight_);
         in_flight_.reset();
     }
@@ -251,6 +255,7 @@ class engine {
     std::function<detokenize_function()> make_detokenizer_;
     statistics statistics_;
     std::optional<speculation> speculation_;
+    step_load last_step_;
     std::unordered_map<sequence_id, output> outputs_;
     bool overlaps_ = false;
     std::optional<batch> in_flight_;

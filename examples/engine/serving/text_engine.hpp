@@ -87,6 +87,8 @@ class text_engine {
     // Maximum tokens of a sequence, by context and KV cache.
     int max_sequence_length() const;
     int blocks() const { return runner_options_.num_kv_blocks; }
+    const block_manager& cache() const { return engine_.blocks(); }
+    const step_load& last_step() const { return engine_.last_step(); }
     // The bytes of the vocabulary, for constraints (grammar/structured_output.hpp); made by the first call. Thread-safe.
     std::shared_ptr<const imbrex::engine::token_trie> token_trie() const;
     const tokenizer& tokens() const { return files_.tokens; }

@@ -567,4 +567,42 @@ TEST_CASE("bench: prints one row per number of requests") {
     CHECK(run({"bench", folder.path().string(), "--input", "4", "--output", "2"}).code == 0);
 }
 
+TEST_CASE("bench: a trace by the wall clock, its latencies, and the cost of each step") {
+    const temporary_folder folder;
+    folder.write("trace.jsonl", R"({"arrival":0,"turns":[{"input":20,"output":5}]})"
+                                "\n"
+                                R"({"arrival":0.01,"turns":[{"input":8,"output":3},{"input":4,"output":2}]})");
+    const std::string trace = (folder.path() / "trace.jsonl").string();
+    const std::string latencies = (folder.path() / "latencies.jsonl").string();
+    const std::string steps = (folder.path() / "steps.jsonl").string();
+    const outcome result = run({"bench", "--random", "tiny", "--trace", trace, "--latencies", latencies, "--step-costs",
+                                steps, "--batch-tokens", "256"});
+    INFO(result.out);
+    CHECK(result.code == 0);
+    CHECK(has(result.out, ": 3 requests, 10 tokens in "));
+    CHECK_FALSE(has(result.out, "prompt tok/s"));  // no rows without --requests
+    std::ifstream file(latencies);
+    const auto figures = nlohmann::json::parse(file);
+    CHECK(figures["finished"] == 3);
+    CHECK(figures["ttft"]["p50"] > 0);
+
+    std::ifstream lines(steps);
+    std::string line;
+    std::getline(lines, line);
+    CHECK(nlohmann::json::parse(line)["replica"]["max_num_seqs"] == 256);
+    int prompt_tokens = 0, decodes = 0;
+    while (std::getline(lines, line)) {
+        const auto step = nlohmann::json::parse(line);
+        CHECK(step["seconds"] > 0);
+        if (step["source"] != trace) continue;
+        prompt_tokens += step["prompt_tokens"].get<int>();
+        decodes += step["decodes"].get<int>();
+    }
+    CHECK(prompt_tokens == 20 + 8 + (8 + 3 + 4));  // no block is full, so the second turn finds none
+    CHECK(decodes == 4 + 2 + 1);
+    check_refusal(1, "--latencies: x; latencies are those of a trace",
+                  {"bench", "--random", "tiny", "--latencies", "x"});
+    check_refusal(1, "trace: /no/such/file cannot be read", {"bench", "--random", "tiny", "--trace", "/no/such/file"});
+}
+
 }  // namespace imbrex::engine::test
