@@ -222,9 +222,10 @@ ordered rows_at(const simulate_choice& chosen, const bench::cost_file& costs, co
     return rows;
 }
 
-int run_simulate(const simulate_choice& chosen) {
+int run_simulate(simulate_choice chosen) {
     const auto began = std::chrono::steady_clock::now();
     const bench::cost_file costs = costs_of(chosen);
+    if (chosen.load.load.max_tokens == 0) chosen.load.load.max_tokens = costs.replica.scheduler.context;
     std::printf("simulated, with the step costs of: %s, %s world\n", costs.model.c_str(), costs.world.c_str());
     print_head();
     ordered rows = ordered::array();
@@ -273,7 +274,7 @@ void add_load_options(CLI::App& app, load_choice& chosen) {
     add_distribution("--think", chosen.think, load.think, "seconds from an answer to the next turn");
     add("--systems", load.systems, "different system prompts; 0: none")->capture_default_str();
     add_distribution("--system-tokens", chosen.system_tokens, load.system_tokens, "tokens of a system prompt");
-    add("--conversation-tokens", load.max_tokens, "maximum tokens of a conversation; 0: no limit")
+    add("--conversation-tokens", load.max_tokens, "maximum tokens of a conversation; 0: the context of simulate")
         ->capture_default_str();
     add("--seed", load.seed, "the same seed gives the same load")->capture_default_str();
 }

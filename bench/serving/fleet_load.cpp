@@ -72,7 +72,10 @@ trace_conversation conversation_at(double arrival, const load_options& options, 
         trace_turn turn{.think = i == 0 ? 0 : std::max(options.think.draw(chance), 0.0),
                         .input = options.input.draw_count(chance, 1),
                         .output = options.output.draw_count(chance, 1)};
-        if (i == 0) turn.input = std::clamp(turn.input, 1, std::max(left - turn.output, 1));
+        if (i == 0) {
+            turn.output = std::min(turn.output, std::max(left - 1, 1));
+            turn.input = std::min(turn.input, std::max(left - turn.output, 1));
+        }
         left -= turn.input + turn.output;
         if (i > 0 && left < 0) break;
         made.turns.push_back(turn);
