@@ -180,7 +180,7 @@ void compare(const latency_summary& simulated, const std::string& path) {
     const auto measured = nlohmann::json::parse(content_of(path, "--measured"));
     std::printf("\n%-12s %12s %12s %8s\n", "", "measured", "simulated", "error");
     const auto row = [](const char* name, double real, double made) {
-        std::printf("%-12s %12.4g %12.4g %+7.1f%%\n", name, real, made, 100 * (made / real - 1));
+        std::printf("%-12s %12.4g %12.4g %+7.1f%%\n", name, real, made, made == real ? 0 : 100 * (made / real - 1));
     };
     const auto rows = [&](const char* key, const latency_percentiles& all) {
         const auto& real = measured.at(key);

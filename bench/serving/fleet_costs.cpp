@@ -87,7 +87,8 @@ replica_options read_replica(const json& value, const std::string& name) {
                                        .max_num_batched_tokens = small_member(value, "max_num_batched_tokens", name),
                                        .max_num_seqs = small_member(value, "max_num_seqs", name)},
                          .groups = {},
-                         .block_size = small_member(value, "block_size", name)};
+                         .block_size = small_member(value, "block_size", name),
+                         .overlaps = bool_member(value, "overlaps", name).value_or(false)};
     for (const json& each : member(value, "groups", name)) {
         made.groups.push_back({.blocks = small_member(each, "blocks", name),
                                .window = small_member(each, "window", name),
@@ -180,6 +181,7 @@ nlohmann::ordered_json json_of(const cost_file& file) {
              {{"context", scheduler.context},
               {"max_num_batched_tokens", scheduler.max_num_batched_tokens},
               {"max_num_seqs", scheduler.max_num_seqs},
+              {"overlaps", file.replica.overlaps},
               {"block_size", file.replica.block_size},
               {"groups", groups}}},
             {"decode", of(file.costs.decode)},

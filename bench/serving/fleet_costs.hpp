@@ -51,6 +51,7 @@ struct replica_options {
     imbrex::engine::scheduler_options scheduler{};
     std::vector<imbrex::engine::cache_group> groups{{.blocks = 4096}};
     int block_size = 16;
+    bool overlaps = false;  // a step is scheduled before the requests that arrived during the one before
 };
 
 // A file of `imbrex bench --step-costs`.

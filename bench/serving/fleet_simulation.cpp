@@ -22,8 +22,10 @@ class fleet_run {
     fleet_run(const fleet_options& options, const request_trace& trace)
         : policy_(make_policy(options.policy, options.replicas, options.bounded)),
           trace_(trace),
+          overlaps_(options.replica.overlaps),
           outstanding_(static_cast<std::size_t>(options.replicas)),
-          running_(static_cast<std::size_t>(options.replicas)) {
+          running_(static_cast<std::size_t>(options.replicas)),
+          routed_(static_cast<std::size_t>(options.replicas)) {
         for (int i = 0; i < options.replicas; ++i) replicas_.emplace_back(options.replica, options.costs);
         for (std::size_t i = 0; i < trace.size(); ++i) push(trace[i].arrival, static_cast<int>(i), kind::arrival);
     }
@@ -55,16 +57,22 @@ class fleet_run {
         const trace_conversation& conversation = trace_[static_cast<std::size_t>(number)];
         conversation_tokens& talk = talks_.try_emplace(number, conversation, number, vocab_size).first->second;
         const int output = talk.turn().output;
-        const std::vector<int>& prompt = talk.ask();
-        const auto tokens = static_cast<std::int64_t>(prompt.size()) + output;
+        const auto tokens = static_cast<std::int64_t>(talk.ask().size()) + output;
         const int chosen = policy_(
             {.conversation = static_cast<std::uint64_t>(number), .system = conversation.system, .tokens = tokens},
             outstanding_);
         const auto at = static_cast<std::size_t>(chosen);
-        const sequence_id id = replicas_[at].add(prompt, output);
-        running_[at].emplace(id, running{number, latencies_.arrived(due), tokens});
         outstanding_[at] += tokens;
+        routed_[at].push_back({number, latencies_.arrived(due), tokens});
+        if (!overlaps_ || !replicas_[at].is_busy()) submit_routed(at);
         begin_step(chosen);
+    }
+
+    void submit_routed(std::size_t at) {
+        for (const running& each : std::exchange(routed_[at], {})) {
+            const conversation_tokens& talk = talks_.at(each.talk);
+            running_[at].emplace(replicas_[at].add(talk.tokens(), talk.last_turn().output), each);
+        }
     }
 
     void begin_step(int number) {
@@ -75,6 +83,8 @@ class fleet_run {
     void finish_step(int number) {
         const auto at = static_cast<std::size_t>(number);
         for (const progress& each : replicas_[at].end_step()) take(at, each);
+        begin_step(number);
+        submit_routed(at);  // there are some if steps overlap: they missed the step that has just begun
         begin_step(number);
     }
 
@@ -116,9 +126,11 @@ class fleet_run {
 
     routing_policy policy_;
     const request_trace& trace_;
+    bool overlaps_;
     std::vector<replica> replicas_;
     std::vector<std::int64_t> outstanding_;  // tokens of each replica
     std::vector<std::unordered_map<sequence_id, running>> running_;
+    std::vector<std::vector<running>> routed_;            // requests that the scheduler does not have yet
     std::unordered_map<int, conversation_tokens> talks_;  // that go on
     request_latencies latencies_;
     double now_ = 0;

@@ -32,6 +32,7 @@ class replica {
     // The tokens of the step. They are made from the id of the sequence and its length.
     std::vector<imbrex::engine::progress> end_step();
 
+    bool is_busy() const { return !work_.entries.empty(); }
     double busy_seconds() const { return busy_seconds_; }
     std::int64_t steps() const { return steps_; }
     const imbrex::engine::scheduler& state() const { return scheduler_; }

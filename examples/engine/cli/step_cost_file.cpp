@@ -26,6 +26,7 @@ step_cost_file::step_cost_file(const std::string& path, const text_engine& model
                    {{"context", model.max_sequence_length()},
                     {"max_num_batched_tokens", options.max_num_batched_tokens},
                     {"max_num_seqs", std::min(options.max_num_seqs, options.max_num_batched_tokens)},
+                    {"overlaps", options.overlap && options.where == world::device},
                     {"block_size", model.cache().block_size()},
                     {"groups", groups}}}}
                  .dump()

@@ -50,6 +50,7 @@ class conversation_tokens {
     const trace_turn& turn() const { return of_->turns[next_]; }           // the next one
     const trace_turn& last_turn() const { return of_->turns[next_ - 1]; }  // the one of the last prompt
     const std::vector<int>& ask();  // appends the input of the next turn: a prompt
+    const std::vector<int>& tokens() const { return tokens_; }
     void answer(int token) { tokens_.push_back(token); }
 
   private:

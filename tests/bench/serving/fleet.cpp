@@ -118,6 +118,7 @@ TEST_CASE("fleet: prefix-hash sends equal system prompts to one replica") {
 }
 
 TEST_CASE("fleet: every request finishes once, with every policy, also with preemptions") {
+    std::int64_t preemptions = 0;
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
         const request_trace trace = random_load(seed);
         for (const std::string& policy : routing_policies()) {
@@ -134,10 +135,24 @@ TEST_CASE("fleet: every request finishes once, with every policy, also with pree
                 CHECK(result.latencies.tokens == outputs_of(trace));
                 CHECK(result.utilisation > 0);
                 CHECK(result.utilisation <= 1);
-                if (replicas == 1) CHECK(result.preemptions > 0);
+                if (replicas == 1) preemptions += result.preemptions;
             }
         }
     }
+    CHECK(preemptions > 0);
+}
+
+TEST_CASE("fleet: with overlapping steps, a request misses the step after the one during which it arrives") {
+    fleet_options fleet = small_fleet(1);
+    fleet.costs = {.decode = {.step = 1}, .mixed = {.step = 4}};
+    const request_trace trace{{.arrival = 0, .turns = {{.input = 8, .output = 4}}},
+                              {.arrival = 1, .turns = {{.input = 8, .output = 1}}}};
+    // Steps without overlap end at 4, 8, 9, 10; with it at 4, 5, 9, 10.
+    CHECK(simulate(fleet, trace, {}).latencies.ttft.max == 8 - 1);
+    fleet.replica.overlaps = true;
+    CHECK(simulate(fleet, trace, {}).latencies.ttft.max == 9 - 1);
+    // An idle replica begins at once.
+    CHECK(simulate(fleet, {trace[0]}, {}).latencies.ttft.max == 4);
 }
 
 TEST_CASE("fleet: the same seed gives the same result; another seed another") {
@@ -150,9 +165,9 @@ TEST_CASE("fleet: the same seed gives the same result; another seed another") {
 
 TEST_CASE("fleet: the smallest fleet is enough, and one replica less is not") {
     fleet_options fleet = small_fleet(1, "least-loaded");
-    fleet.costs = {.decode = {.step = 0.05}, .mixed = {.step = 0.1}};
+    fleet.costs = {.decode = {.step = 0.02}, .mixed = {.step = 0.04}};
     const request_trace trace = random_load(3);
-    const latency_limits limits{.ttft = 0.5, .itl = 0.1};
+    const latency_limits limits{.ttft = 0.4, .itl = 0.04};
     const fleet_size found = smallest_fleet(fleet, trace, limits, 0.95, 64);
     REQUIRE(found.replicas > 1);
     CHECK(found.result.latencies.goodput >= 0.95);

@@ -145,7 +145,8 @@ TEST_CASE("step costs: files") {
     check_error("steps.jsonl: it is empty", [&] { read_steps(none, "steps.jsonl"); });
     check_error("steps.jsonl, line 2: \"seconds\" is 0; a measured step takes more than 0",
                 [&] { read_steps(wrong, "steps.jsonl"); });
-    check_error("\"mixed\"", [] { read_costs(R"({"replica":{}})", "costs.json"); });
+    check_error("costs.json: \"context\" is missing; it must be 0 or more",
+                [] { read_costs(R"({"replica":{}})", "costs.json"); });
 }
 
 TEST_CASE("load: rate, burstiness and lengths are as wanted") {
