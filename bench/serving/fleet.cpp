@@ -138,7 +138,7 @@ int run_trace(const load_choice& chosen, const std::string& path) {
     const request_trace trace = load_at(chosen, chosen.rates[0]);
     write_file(path, "--output-file", [&](std::ostream& out) { write_trace(out, trace); });
     std::printf("%s: %zu conversations, %d requests, %lld output tokens, at most %d tokens in a conversation\n",
-                path.c_str(), trace.size(), turns_of(trace), static_cast<long long>(outputs_of(trace)),
+                path.c_str(), trace.size(), requests_of(trace), static_cast<long long>(outputs_of(trace)),
                 longest_of(trace));
     return 0;
 }

@@ -99,7 +99,7 @@ void write_trace(std::ostream& out, const request_trace& trace) {
     }
 }
 
-int turns_of(const request_trace& trace) {
+int requests_of(const request_trace& trace) {
     std::size_t all = 0;
     for (const trace_conversation& one : trace) all += one.turns.size();
     return static_cast<int>(all);

@@ -36,7 +36,7 @@ request_trace read_trace(std::istream& lines, const std::string& name);
 request_trace read_trace_file(const std::string& path);
 void write_trace(std::ostream& out, const request_trace& trace);
 
-int turns_of(const request_trace& trace);             // requests
+int requests_of(const request_trace& trace);          // all turns
 int longest_of(const request_trace& trace);           // tokens of the longest conversation
 std::int64_t outputs_of(const request_trace& trace);  // tokens of all answers
 

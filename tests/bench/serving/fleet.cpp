@@ -130,8 +130,8 @@ TEST_CASE("fleet: every request finishes once, with every policy, also with pree
                                .mixed = {.step = 0.01, .prompt_token = 0.002}};
                 fleet.replica.groups[0].blocks = 40;
                 const fleet_result result = simulate(fleet, trace, {});
-                CHECK(result.latencies.requests == turns_of(trace));
-                CHECK(result.latencies.finished == turns_of(trace));
+                CHECK(result.latencies.requests == requests_of(trace));
+                CHECK(result.latencies.finished == requests_of(trace));
                 CHECK(result.latencies.tokens == outputs_of(trace));
                 CHECK(result.utilisation > 0);
                 CHECK(result.utilisation <= 1);
@@ -180,7 +180,7 @@ TEST_CASE("fleet: a thousand replicas") {
     fleet_options fleet = small_fleet(1000, "prefix-hash");
     fleet.costs = {.decode = {.step = 0.01}, .mixed = {.step = 0.02}};
     const request_trace trace = random_load(1);
-    CHECK(simulate(fleet, trace, {}).latencies.finished == turns_of(trace));
+    CHECK(simulate(fleet, trace, {}).latencies.finished == requests_of(trace));
 }
 
 TEST_CASE("fleet: errors name the argument, its value and what is allowed") {

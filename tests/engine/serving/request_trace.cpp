@@ -34,7 +34,7 @@ TEST_CASE("request trace: reads what it writes") {
     CHECK(again[0].system == -1);
     CHECK(again[1].system_tokens == 9);
     CHECK(again[1].turns[1].think == 0.5);
-    CHECK(turns_of(again) == 3);
+    CHECK(requests_of(again) == 3);
     CHECK(outputs_of(again) == 12);
     CHECK(longest_of(again) == 23);
     std::ostringstream twice;
