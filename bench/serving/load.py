@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Load test of a server with OpenAI's API: time to first token, latency between tokens, goodput.
 
-    imbrex serve model.gguf --port 8000 &
-    python3 bench/serving/load.py --url http://127.0.0.1:8000 --rate 8 --requests 400 --input 100:1024 --output 100:1024
-    python3 bench/serving/load.py --url http://127.0.0.1:8000 --concurrency 64 --requests 256 --input 1024 --output 256
+    imbrex serve model.gguf &
+    python3 bench/serving/load.py --rate 8 --requests 400 --input 100:1024 --output 100:1024
+    python3 bench/serving/load.py --concurrency 64 --requests 256 --input 1024 --output 256
 
 --rate is an open loop: requests arrive at random (Poisson) at this rate, whether or not the server keeps up. --concurrency
 is a closed loop: a request follows each one that ends. Several values, separated by commas, make one row each. Prompts are
@@ -249,7 +249,7 @@ def plot(rows, name, path):
 
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (%(default)s)")
+    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the server (%(default)s)")
     parser.add_argument("--model", default="", help="name in the requests; by default the first of /v1/models")
     parser.add_argument("--api-key", default="")
     load = parser.add_mutually_exclusive_group(required=True)

@@ -36,7 +36,7 @@ class model_generation_engine final : public generation_engine {
     void cancel(sequence_id id) override { model_.cancel(id); }
     std::vector<text_event> step() override { return model_.step(); }
     std::vector<sequence_id> failed_batch() const override { return model_.failed_batch(); }
-    statistics_summary summary() const override { return model_.summary(); }
+    statistics_summary summary() const override { return model_.summary_with_energy(); }
 
   private:
     text_engine& model_;
