@@ -86,7 +86,8 @@ TEST_CASE("Help texts of the program and of each command have examples") {
 }
 
 TEST_CASE("An invalid command line exits with code 2 and points to --help") {
-    check_refusal(2, "imbrex --help explains", {"serve"});
+    check_refusal(2, "imbrex --help explains", {"train"});
+    check_refusal(2, "imbrex serve --help explains", {"serve"});
     check_refusal(2, "imbrex chat --help explains", {"chat"});
     check_refusal(2, "--kv-cache: int8 not in {auto,f32,f16,bf16,e4m3}", {"generate", "x", "--kv-cache", "int8"});
     check_refusal(2, "--weights: int5 not in {file,f32,f16,bf16,e4m3,int8,int4,mixed}",
