@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/grammar/json_schema.hpp"
 #include "engine/grammar/structured_output.hpp"
 #include "engine/grammar/text_matcher.hpp"
 #include "engine/grammar/token_trie.hpp"
@@ -22,7 +23,17 @@ namespace imbrex::engine::test {
 
 using json = nlohmann::ordered_json;
 
-// All bytes, and random tokens put together of these pieces.
+// The error message of compiling a schema.
+inline std::string schema_error_of(const std::string& schema) {
+    try {
+        grammar_of_json_schema(schema, json_spacing::compact);
+    } catch (const std::exception& failure) {
+        return failure.what();
+    }
+    return "no error";
+}
+
+// A vocabulary: a token for each byte, and random tokens that are one to four of the pieces, concatenated.
 inline std::vector<std::string> random_vocabulary(std::mt19937& generator, const std::vector<std::string>& pieces,
                                                   int count) {
     std::vector<std::string> tokens{""};
