@@ -176,8 +176,7 @@ ordered json_of(const std::string& policy, double rate, int replicas, const benc
 }
 
 // Simulated figures beside those of `imbrex bench --trace --latencies`.
-void compare(const latency_summary& simulated, const std::string& path) {
-    const auto measured = nlohmann::json::parse(content_of(path, "--measured"));
+void compare(const latency_summary& simulated, const ordered& measured) {
     std::printf("\n%-12s %12s %12s %8s\n", "", "measured", "simulated", "error");
     const auto row = [](const char* name, double real, double made) {
         std::printf("%-12s %12.4g %12.4g %+7.1f%%\n", name, real, made, made == real ? 0 : 100 * (made / real - 1));
@@ -201,7 +200,10 @@ ordered rows_at(const simulate_choice& chosen, const bench::cost_file& costs, co
     const auto add = [&](const bench::fleet_options& fleet, const bench::fleet_result& result) {
         print_row(fleet.policy, rate, fleet.replicas, result);
         rows.push_back(json_of(fleet.policy, rate, fleet.replicas, result));
-        if (!chosen.measured.empty()) compare(result.latencies, chosen.measured);
+        if (chosen.measured.empty()) return;
+        const ordered measured = ordered::parse(content_of(chosen.measured, "--measured"));
+        compare(result.latencies, measured);
+        rows.back()["measured"] = measured;
     };
     for (const std::string& policy : chosen.policies.empty() ? bench::routing_policies() : chosen.policies) {
         bench::fleet_options fleet{

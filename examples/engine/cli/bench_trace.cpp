@@ -13,25 +13,27 @@ namespace {
 
 class trace_run {
   public:
-    trace_run(text_engine& model, const request_trace& trace) : model_(model) {
+    trace_run(text_engine& model, const request_trace& trace, int seed) : model_(model) {
         for (const trace_conversation& one : trace) {
             due_.push({one.arrival, static_cast<int>(talks_.size())});
-            talks_.emplace_back(one, static_cast<int>(talks_.size()), model.config().vocab_size);
+            talks_.emplace_back(one, static_cast<int>(talks_.size()), model.config().vocab_size, seed);
         }
     }
 
     request_latencies run(step_cost_file& costs) {
         began_ = statistics::steady_seconds();
-        while (!due_.empty() || !model_.idle()) {
+        for (double step_began = 0; !due_.empty() || !model_.idle();) {
+            const bool was_idle = model_.idle();
             submit_due();
             if (model_.idle()) {
                 std::this_thread::sleep_for(std::chrono::duration<double>(due_.top().first - now()));
                 continue;
             }
-            const double step_began = now();
+            if (was_idle) step_began = now();
             const std::vector<text_event> events = model_.step();
+            // From the end of one step to that of the next: with what the caller does in between, unless it overlaps.
             const double step_ended = now();
-            costs.add(model_.last_step(), step_ended - step_began);
+            costs.add(model_.last_step(), step_ended - std::exchange(step_began, step_ended));
             for (const text_event& each : events) take(each, step_ended);
         }
         return std::move(latencies_);
@@ -78,8 +80,8 @@ class trace_run {
 
 }  // namespace
 
-request_latencies run_trace(text_engine& model, const request_trace& trace, step_cost_file& costs) {
-    return trace_run(model, trace).run(costs);
+request_latencies run_trace(text_engine& model, const request_trace& trace, int seed, step_cost_file& costs) {
+    return trace_run(model, trace, seed).run(costs);
 }
 
 }  // namespace imbrex::engine

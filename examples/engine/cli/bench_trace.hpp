@@ -9,7 +9,7 @@
 
 namespace imbrex::engine {
 
-// Latencies count from the time at which a request was due.
-request_latencies run_trace(text_engine& model, const request_trace& trace, step_cost_file& costs);
+// Latencies count from the time at which a request was due. Traces with different seeds share no tokens.
+request_latencies run_trace(text_engine& model, const request_trace& trace, int seed, step_cost_file& costs);
 
 }  // namespace imbrex::engine

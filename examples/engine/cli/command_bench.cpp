@@ -40,11 +40,10 @@ row run_row(text_engine& model, int requests, int input, int output, std::mt1993
     }
     row result;
     std::vector<sequence_id> seen;
-    while (!model.idle()) {
+    for (double step_began = statistics::steady_seconds(), now = 0; !model.idle(); step_began = now) {
         const statistics_summary before = model.summary();
-        const double step_began = statistics::steady_seconds();
         const std::vector<text_event> events = model.step();
-        const double now = statistics::steady_seconds();
+        now = statistics::steady_seconds();
         costs.add(model.last_step(), now - step_began);
         const statistics_summary after = model.summary();
         const auto rejected =
@@ -164,7 +163,7 @@ void run_traces(text_engine& model, const bench_command& command, const std::vec
     if (!command.latencies.empty()) file.open(command.latencies);
     for (std::size_t i = 0; i < traces.size(); ++i) {
         costs.begin(command.traces[i]);
-        const latency_summary it = run_trace(model, traces[i], costs).summary(command.limits);
+        const latency_summary it = run_trace(model, traces[i], static_cast<int>(i), costs).summary(command.limits);
         char line[200];
         std::snprintf(line, sizeof line, ": %d requests, %lld tokens in %.2f s, %.1f tok/s, goodput %.1f%%\n",
                       it.requests, static_cast<long long>(it.tokens), it.seconds, it.tokens_per_second,

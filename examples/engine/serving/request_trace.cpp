@@ -119,10 +119,14 @@ std::int64_t outputs_of(const request_trace& trace) {
     return all;
 }
 
-conversation_tokens::conversation_tokens(const trace_conversation& of, int number, int vocab_size)
-    : of_(&of), seed_(mixed(static_cast<std::uint64_t>(number))), vocab_size_(vocab_size) {
+conversation_tokens::conversation_tokens(const trace_conversation& of, int number, int vocab_size, int seed)
+    : of_(&of), vocab_size_(vocab_size) {
+    const auto seeded = [&](int value) {
+        return static_cast<std::uint64_t>(value) + (static_cast<std::uint64_t>(seed) << 32);
+    };
+    seed_ = mixed(seeded(number));
     // A system prompt has a seed that no conversation has.
-    append(of.system < 0 ? seed_ : mixed(~static_cast<std::uint64_t>(of.system)), of.system_tokens);
+    append(of.system < 0 ? seed_ : mixed(~seeded(of.system)), of.system_tokens);
 }
 
 const std::vector<int>& conversation_tokens::ask() {

@@ -43,8 +43,9 @@ std::int64_t outputs_of(const request_trace& trace);  // tokens of all answers
 // The tokens of a conversation as it goes on.
 class conversation_tokens {
   public:
-    // Token ids are below vocab_size. `number` is the index of the conversation in the trace.
-    conversation_tokens(const trace_conversation& of, int number, int vocab_size);
+    // Token ids are below vocab_size. `number` is the index of the conversation in the trace. Traces with different seeds
+    // share no tokens: the second does not find its prompts in the prefix cache of the first.
+    conversation_tokens(const trace_conversation& of, int number, int vocab_size, int seed = 0);
 
     bool has_turn() const { return next_ < of_->turns.size(); }
     const trace_turn& turn() const { return of_->turns[next_]; }           // the next one
@@ -57,7 +58,7 @@ class conversation_tokens {
     void append(std::uint64_t seed, int count);
 
     const trace_conversation* of_;
-    std::uint64_t seed_;
+    std::uint64_t seed_ = 0;
     int vocab_size_;
     std::size_t next_ = 0;
     std::vector<int> tokens_;
