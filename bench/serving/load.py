@@ -8,7 +8,8 @@
 --rate is an open loop: requests arrive at random (Poisson) at this rate, whether or not the server keeps up. --concurrency
 is a closed loop: a request follows each one that ends. Several values, separated by commas, make one row each. Prompts are
 random token ids for /v1/completions, so nothing is found in a prefix cache, unless --shared-prefix gives requests a common
-beginning. The end of a text is ignored, so that each request gets its number of tokens.
+beginning. The end of a text is ignored, so that each request gets its number of tokens. --requests-file writes the requests
+for `imbrex batch` instead: the same work without HTTP.
 
 Needs Python 3.9 and nothing else; --plot needs matplotlib. With many tokens a second, use more --processes: one handles
 about 20,000 events a second.
@@ -72,6 +73,15 @@ def prompts_of(options):
         }
         bodies.append(json.dumps(body).encode())
     return bodies
+
+
+BATCH_FIELDS = ("prompt", "max_tokens", "temperature", "seed", "ignore_eos")
+
+
+def write_requests(path, bodies):
+    with path.open("w") as file:
+        for body in map(json.loads, bodies):
+            file.write(json.dumps({field: body[field] for field in BATCH_FIELDS}) + "\n")
 
 
 class Failure(Exception):
@@ -255,6 +265,7 @@ def parse(words):
     load = parser.add_mutually_exclusive_group(required=True)
     load.add_argument("--rate", type=numbers, default=[], help="requests a second; several values make several rows")
     load.add_argument("--concurrency", type=numbers, default=[], help="requests at once")
+    load.add_argument("--requests-file", type=pathlib.Path, help="writes the requests for `imbrex batch` and ends")
     parser.add_argument("--requests", type=int, default=200, help="of each row (%(default)s)")
     parser.add_argument("--input", type=length_of, default=length_of("512"), help="prompt tokens (512)")
     parser.add_argument("--output", type=length_of, default=length_of("128"), help="generated tokens (128)")
@@ -289,6 +300,10 @@ async def first_model(options):
 
 def main(words):
     options = parse(words)
+    if options.requests_file:
+        options.seed += 1  # those of the first row
+        write_requests(options.requests_file, prompts_of(options))
+        return 0
     if not options.model:
         options.model = asyncio.run(first_model(options))
     loads = options.rate or options.concurrency

@@ -100,6 +100,17 @@ class Load(unittest.TestCase):
         self.run_load(server, "--concurrency", "1", "--requests", "4", "--input", "5", "--shared-prefix", "30")
         self.assertEqual([body["prompt"] for body in server.requests[4:]], prompts)
 
+    def test_requests_for_batch(self):
+        server = Server()
+        words = ["--requests", "3", "--input", "5:9", "--output", "2:4", "--vocabulary", "20"]
+        self.run_load(server, "--concurrency", "1", *words)
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "requests.jsonl"
+            self.assertEqual(load.main(["--requests-file", str(file), *words]), 0)
+            lines = [json.loads(line) for line in file.read_text().splitlines()]
+        self.assertEqual([line["prompt"] for line in lines], [body["prompt"] for body in server.requests])
+        self.assertEqual({line["ignore_eos"] for line in lines}, {True})
+
     def test_lengths(self):
         chance = random.Random(1)
         self.assertEqual({load.length_of("7")(chance) for _ in range(9)}, {7})

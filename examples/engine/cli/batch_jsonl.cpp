@@ -74,6 +74,21 @@ chat_request read_chat(std::string_view line, const json& value, const std::stri
     return request;
 }
 
+// A text or tokens.
+void read_prompt(const json& value, const std::string& name, batch_request& result) {
+    require(value.is_string() || (value.is_array() && !value.empty()), name, ": \"prompt\" is ", shown(value),
+            "; a string or an array of token ids is allowed");
+    if (value.is_string()) {
+        result.prompt = value.get<std::string>();
+        return;
+    }
+    for (const json& each : value) {
+        require(each.is_number_integer() && each.get<std::int64_t>() == each.get<int>(), name, ": \"prompt\" has ",
+                shown(each), "; token ids are whole numbers");
+        result.prompt_tokens.push_back(each.get<int>());
+    }
+}
+
 void read_sampling(const json& value, const std::string& name, generation_args& text) {
     sampling_params& sampling = text.sampling;
     read_real(value, "temperature", name, sampling.temperature);
@@ -114,6 +129,7 @@ batch_request parse_batch_request(std::string_view line, int number, const gener
                                           "id",
                                           "max_tokens",
                                           "priority",
+                                          "ignore_eos",
                                           "temperature",
                                           "top_k",
                                           "top_p",
@@ -134,13 +150,19 @@ batch_request parse_batch_request(std::string_view line, int number, const gener
         for (const std::string_view one : known) is_known |= key == one;
         require(is_known, name, ": ", printable(key), " is not a field of a request; batch --help lists them");
     }
-    batch_request result{.prompt = string_member(value, "prompt", name).value_or(""),
-                         .text = usual,
-                         .priority = small_whole(value, "priority", name, 0)};
+    batch_request result{.text = usual, .priority = small_whole(value, "priority", name, 0)};
     const json* messages = find_member(value, "messages");
     require((messages != nullptr) != (find_member(value, "prompt") != nullptr), name, ": has ",
             messages ? "both \"prompt\" and" : "neither \"prompt\" nor", " \"messages\"; a request has one of them");
-    if (messages) result.chat = read_chat(line, value, name);
+    if (messages) {
+        result.chat = read_chat(line, value, name);
+    } else {
+        read_prompt(value["prompt"], name, result);
+    }
+    if (const json* ignored = find_member(value, "ignore_eos")) {
+        require(ignored->is_boolean(), name, ": \"ignore_eos\" is ", shown(*ignored), "; true or false is allowed");
+        result.ignores_eos = ignored->get<bool>();
+    }
     for (const char* key : {"tools", "chat_template_kwargs"}) {
         require(messages || !find_member(value, key), name, ": \"", key, "\" belongs to \"messages\"");
     }

@@ -1,6 +1,7 @@
 // The JSON Lines that batch reads and writes. A request is a JSON object on one line:
 //
 //   {"prompt": "Once", "id": 7, "max_tokens": 20, "temperature": 0, "stop": ["."]}
+//   {"prompt": [3, 17, 256], "max_tokens": 20, "ignore_eos": true}
 //   {"messages": [{"role": "user", "content": "Hi!"}], "tools": [...], "chat_template_kwargs": {"enable_thinking": false}}
 //
 // and so is its result or its error message. Unknown fields are errors, to catch misspellings.
@@ -17,11 +18,13 @@
 namespace imbrex::engine {
 
 struct batch_request {
-    std::string prompt;
+    std::string prompt{};
+    std::vector<int> prompt_tokens{};    // instead of its text
     std::optional<chat_request> chat{};  // instead of a prompt
     generation_args text;
     std::optional<nlohmann::ordered_json> response_format{};
     int priority = 0;
+    bool ignores_eos = false;
 };
 
 // Parses a line; `text` has the defaults. `number` counts lines from 1.

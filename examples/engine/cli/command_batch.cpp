@@ -91,10 +91,11 @@ class batch_server {
         // Lines without a seed get different seeds, and a second run gives the same texts.
         usual.seed = command_.text.seed.value_or(0) + static_cast<std::uint64_t>(it.number - 1);
         const batch_request wanted = parse_batch_request(line, it.number, usual);
-        text_options options{.sampling = wanted.text.sampling, .priority = wanted.priority};
+        text_options options{
+            .sampling = wanted.text.sampling, .ends = !wanted.ignores_eos, .priority = wanted.priority};
         options.sampling.seed = wanted.text.seed.value_or(0);
         it.with_logprobs = options.sampling.logprobs > 0;
-        std::vector<int> prompt = wanted.chat ? encoded_chat(*wanted.chat) : model_.encode_prompt(wanted.prompt);
+        std::vector<int> prompt = prompt_of(wanted);
         options.sampling.constraint = constraint_for(wanted);
         if (wanted.chat) {
             if (options.sampling.constraint)
@@ -104,7 +105,8 @@ class batch_server {
             options.special = tokenizer::special_tokens::marked;
             it.parser = format_->output_parser(prompt);
         }
-        if (wanted.chat || wanted.prompt.empty()) options.position = incremental_detokenizer::text_position::beginning;
+        if (wanted.chat || (wanted.prompt.empty() && wanted.prompt_tokens.empty()))
+            options.position = incremental_detokenizer::text_position::beginning;
         it.prompt_tokens = static_cast<int>(prompt.size());
         options.max_tokens = wanted.text.max_tokens.value_or(tokens_that_fit(model_, prompt.size(), usual_tokens));
         return model_.submit(std::move(prompt), options);
@@ -122,6 +124,11 @@ class batch_server {
             throw;
         }
         return found->second;
+    }
+
+    std::vector<int> prompt_of(const batch_request& wanted) const {
+        if (wanted.chat) return encoded_chat(*wanted.chat);
+        return wanted.prompt_tokens.empty() ? model_.encode_prompt(wanted.prompt) : wanted.prompt_tokens;
     }
 
     std::vector<int> encoded_chat(chat_request request) const {
@@ -164,7 +171,7 @@ std::shared_ptr<std::ifstream> open_input(const std::string& path) {
 int run_batch(const batch_command& command, const command_streams& streams) {
     std::shared_ptr<std::ifstream> input_file;
     if (!command.input.empty()) input_file = open_input(command.input);
-    background_engine_loader loading(open_model(command.model.path), options_of(command.model));
+    background_engine_loader loading(open_model(command.model, streams.err), options_of(command.model));
     const std::unique_ptr<text_engine> model = loading.wait(streams.err);
     std::ofstream output_file;
     if (!command.output.empty()) {

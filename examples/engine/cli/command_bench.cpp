@@ -70,29 +70,15 @@ row run_row(text_engine& model, int requests, int input, int output, std::mt1993
     return result;
 }
 
-model_files files_of(const bench_command& command, std::ostream& err) {
-    require(command.model.path.empty() != command.random.empty(), "bench: there ",
-            command.random.empty() ? "is neither a model nor --random" : "are both a model and --random",
-            "; one of them says what is measured");
-    if (command.random.empty()) return open_model(command.model.path);
-    const double began = statistics::steady_seconds();
-    model_files files = random_model(config_of_known_model(command.random), 1, {}, command.random_type);
-    files.name =
-        command.random + ", random weights" + (command.random_type == "bf16" ? "" : " in " + command.random_type);
-    char text[64];
-    std::snprintf(text, sizeof text, "random weights made in %.1f s\n", statistics::steady_seconds() - began);
-    if (is_terminal(err)) err << text;
-    return files;
-}
-
 // A draft model with the vocabulary of the model: a draft token must be one of its tokens.
 speculation_options random_draft_of(const bench_command& command, const model_files& files) {
-    require(!command.random.empty() && command.model.draft_model.empty(), "--random-draft: ", command.random_draft,
+    require(!command.model.random.empty() && command.model.draft_model.empty(),
+            "--random-draft: ", command.random_draft,
             "; it belongs to --random, and there is no --draft-model beside it");
     const model_config config = with_vocabulary_of(config_of_known_model(command.random_draft), files.config);
     return {.source = draft_source::model,
             .draft_tokens = command.model.draft_tokens,
-            .draft_model = std::make_shared<model_files>(random_model(config, 2, {}, command.random_type))};
+            .draft_model = std::make_shared<model_files>(random_model(config, 2, {}, command.model.random_type))};
 }
 
 void check(const bench_command& command) {
@@ -186,7 +172,7 @@ int run_bench(const bench_command& command, const command_streams& streams) {
     check(command);
     std::vector<request_trace> traces;
     for (const std::string& path : command.traces) traces.push_back(read_trace_file(path));
-    model_files files = files_of(command, streams.err);
+    model_files files = open_model(command.model, streams.err);
     const engine_options options = options_for(command, traces, files);
     const std::int64_t bytes = files.weights.bytes();
     const std::string name = files.name;

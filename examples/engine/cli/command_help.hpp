@@ -44,10 +44,10 @@ inline constexpr const char* batch_help =
   imbrex batch model.gguf --input requests.jsonl --output results.jsonl
   echo '{"prompt": "Once", "id": "a", "max_tokens": 20}' | imbrex batch model.gguf
 
-Each input line is an object with "prompt" or "messages" ([{"role": "user", "content": "..."}, ...], with "tools" and
+Each input line is an object with "prompt" (a text or token ids) or "messages" ([{"role": "user", "content": "..."}, ...], with "tools" and
 "chat_template_kwargs" if the chat template of the model has them). Optional: "id", "max_tokens",
 "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"
-({"<token>": number}), "seed", "stop", "logprobs", "priority", "response_format" ({"type": "json_schema", "json_schema":
+({"<token>": number}), "seed", "stop", "logprobs", "priority", "ignore_eos", "response_format" ({"type": "json_schema", "json_schema":
 {"schema": {...}}} or {"type": "json_object"}). Command-line options are the defaults; a line without a seed gets
 --seed plus its index in the file.
 Each output line has "id", "text", "finish" (end, stop or length), "prompt_tokens" and "tokens", in the order of the input. The
@@ -58,6 +58,7 @@ inline constexpr const char* serve_help =
     R"(Examples:
   imbrex serve model.gguf
   imbrex serve ~/models/Qwen3-0.6B --host 0.0.0.0 --port 8000 --api-key "$KEY" --sequences 32
+  imbrex serve --random qwen2.5-0.5b --device cuda
   curl http://127.0.0.1:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hi!"}]}'
 
 The API is OpenAI's: chat completions, completions, models; also tokenize, detokenize, health and metrics. The text options

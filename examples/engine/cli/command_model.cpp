@@ -16,6 +16,7 @@
 
 #include "engine/cli/interrupt_guard.hpp"
 #include "engine/cli/progress_bar.hpp"
+#include "engine/loading/random_model.hpp"
 #include "engine/model/cuda_runner.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
@@ -115,6 +116,20 @@ engine_options options_of(const model_args& choice) {
                                                                           : cache_compression::none,
                       .quantised = choice.cache_is_quantised,
                       .report = [](const std::string& message) { std::cerr << "imbrex: " << message << "\n"; }}};
+}
+
+model_files open_model(const model_args& choice, std::ostream& err) {
+    require(choice.path.empty() != choice.random.empty(), "there ",
+            choice.random.empty() ? "is neither a model nor --random" : "are both a model and --random",
+            "; one of them is the model to use");
+    if (choice.random.empty()) return open_model(choice.path);
+    const double began = statistics::steady_seconds();
+    model_files files = random_model(config_of_known_model(choice.random), 1, {}, choice.random_type);
+    files.name = choice.random + ", random weights" + (choice.random_type == "bf16" ? "" : " in " + choice.random_type);
+    char text[64];
+    std::snprintf(text, sizeof text, "random weights made in %.1f s\n", statistics::steady_seconds() - began);
+    if (is_terminal(err)) err << text;
+    return files;
 }
 
 weight_format weight_format_named(const std::string& name) {

@@ -34,6 +34,9 @@ speculation_options speculation_of(const model_args& choice);
 
 engine_options options_of(const model_args& choice);
 
+// The model of the path or of --random.
+model_files open_model(const model_args& choice, std::ostream& err);
+
 // Loads and converts the weights in the background.
 class background_engine_loader {
   public:

@@ -46,7 +46,9 @@ server::api_settings settings_of(const serve_command& command) {
     check(command.text.sampling);
     require(command.text.json_schema.empty() && command.text.regex.empty(),
             "--json-schema, --regex: a server's requests have a schema of their own, in \"response_format\"");
-    return {.model_name = command.name.empty() ? name_of_path(command.model.path) : command.name,
+    return {.model_name = !command.name.empty()           ? command.name
+                          : !command.model.random.empty() ? command.model.random
+                                                          : name_of_path(command.model.path),
             .sampling = command.text.sampling,
             .max_tokens = command.text.max_tokens,
             .seed = command.text.seed,
@@ -57,7 +59,7 @@ server::api_settings settings_of(const serve_command& command) {
 }  // namespace
 
 int run_serve(const serve_command& command, const command_streams& streams) {
-    model_files files = open_model(command.model.path);
+    model_files files = open_model(command.model, streams.err);
     const server::api_settings settings = settings_of(command);
     const server::http_options options{
         .host = command.host,

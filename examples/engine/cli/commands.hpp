@@ -26,6 +26,8 @@ inline constexpr int exit_success = 0, exit_error = 1, exit_usage = 2, exit_inte
 // Options of the model.
 struct model_args {
     std::string path;
+    std::string random;                             // name of a known model shape, instead of a path
+    std::string random_type = "bf16";               // of its weights
     std::string device = "auto";                    // auto, cpu, cuda
     std::string weights = "file";                   // file, f32, f16, bf16, e4m3, int8, int4, mixed
     std::optional<double> weights_budget;           // bits per weight of mixed weights
@@ -102,8 +104,6 @@ struct serve_command {
 };
 struct bench_command {
     model_args model;
-    std::string random;  // name of a known model shape, instead of a path
-    std::string random_type = "bf16";
     std::vector<int> requests{1};            // one row each
     int input = 128, output = 128;           // tokens per request
     std::optional<double> draft_acceptance;  // steered

@@ -87,7 +87,7 @@ TEST_CASE("Help texts of the program and of each command have examples") {
 
 TEST_CASE("An invalid command line exits with code 2 and points to --help") {
     check_refusal(2, "imbrex --help explains", {"train"});
-    check_refusal(2, "imbrex serve --help explains", {"serve"});
+    check_refusal(2, "imbrex serve --help explains", {"serve", "x", "--port", "70000"});
     check_refusal(2, "imbrex chat --help explains", {"chat"});
     check_refusal(2, "--kv-cache: int8 not in {auto,f32,f16,bf16,e4m3}", {"generate", "x", "--kv-cache", "int8"});
     check_refusal(2, "--weights: int5 not in {file,f32,f16,bf16,e4m3,int8,int4,mixed}",
@@ -120,7 +120,8 @@ TEST_CASE("An error exits with code 1 and a message") {
     check_refusal(1, "more memory for it (--memory)",
                   {"generate", path, std::string(200, 'x'), "--memory", "20K", "-n", "5"});
     check_refusal(1, "--system: without a chat template", {"chat", path, "--system", "Be kind."});
-    check_refusal(1, "there is neither a model nor --random", {"bench"});
+    for (const char* const command : {"bench", "batch", "serve"})
+        check_refusal(1, "there is neither a model nor --random", {command});
     check_refusal(1, "random model: huge; these are known: ", {"bench", "--random", "huge"});
     if (!has_cuda()) check_refusal(1, "--device: cuda", {"generate", path, "x", "--device", "cuda"});
 }
@@ -339,18 +340,22 @@ this is no JSON
 {"messages": [], "prompt": ""}
 {"prompt": "Once", "logprobs": 21}
 {"prompt": "Once", "logit_bias": {"512": 1}}
-["Once"])");
+["Once"]
+{"prompt": [1, 512]}
+{"prompt": [1, "Once"]}
+{"prompt": [3, 5, 7], "max_tokens": 2, "ignore_eos": true}
+{"prompt": "Once", "ignore_eos": 1})");
     const outcome result = run({"batch", path, "-i", (folder.path() / "in.jsonl").string(), "-o",
                                 (folder.path() / "out.jsonl").string(), "--stats", "--device", "cpu"});
     INFO(result.err);
     CHECK(result.code == 1);
     CHECK(result.out.empty());
-    CHECK(has(result.err, "10 of 13 requests failed"));
-    CHECK(has(result.err, "sequences       3 arrived, 3 finished"));
+    CHECK(has(result.err, "13 of 17 requests failed"));
+    CHECK(has(result.err, "sequences       4 arrived, 4 finished"));
 
     const auto lines = lines_of(content(folder.path() / "out.jsonl"));
-    REQUIRE(lines.size() == 13);
-    const nlohmann::json ids{"long", 2, 4, 5, 17, 7, 8, "chat", 10, 11, 12, 13, 14};
+    REQUIRE(lines.size() == 17);
+    const nlohmann::json ids{"long", 2, 4, 5, 17, 7, 8, "chat", 10, 11, 12, 13, 14, 15, 16, 17, 18};
     for (std::size_t i = 0; i < lines.size(); ++i) CHECK(lines[i]["id"] == ids[i]);
     CHECK(lines[0]["finish"] == "length");
     CHECK(lines[0]["tokens"] == 30);
@@ -362,16 +367,22 @@ this is no JSON
     CHECK(lines[2]["logprobs"][0]["top_logprobs"].size() == 2);
     CHECK(lines[2]["logprobs"][0]["logprob"] <= 0);
     CHECK(lines[7]["tokens"] <= 4);
-    const std::pair<std::size_t, const char*> sentences[] = {{1, "line 2: is not JSON"},
-                                                             {3, "\"temprature\" is not a field of a request"},
-                                                             {4, "the context has at most 1024"},
-                                                             {5, "\"prompt\" is 5; it must be a string"},
-                                                             {6, "temperature: -1"},
-                                                             {8, "must have a \"role\" and a \"content\""},
-                                                             {9, "both \"prompt\" and"},
-                                                             {10, "logprobs: 21; it must be from 0 (none) to 20"},
-                                                             {11, "bias: token 512; the model has 512"},
-                                                             {12, "a request is an object"}};
+    CHECK(lines[15]["prompt_tokens"] == 3);
+    CHECK(lines[15]["tokens"] == 2);
+    const std::pair<std::size_t, const char*> sentences[] = {
+        {1, "line 2: is not JSON"},
+        {3, "\"temprature\" is not a field of a request"},
+        {4, "the context has at most 1024"},
+        {5, "\"prompt\" is 5; a string or an array of token ids is allowed"},
+        {6, "temperature: -1"},
+        {8, "must have a \"role\" and a \"content\""},
+        {9, "both \"prompt\" and"},
+        {10, "logprobs: 21; it must be from 0 (none) to 20"},
+        {11, "bias: token 512; the model has 512"},
+        {12, "a request is an object"},
+        {13, "token 512; the model has 512"},
+        {14, "\"prompt\" has \"Once\"; token ids"},
+        {16, "\"ignore_eos\" is 1; true or false"}};
     for (const auto& each : sentences) {
         const nlohmann::json& line = lines[each.first];
         CHECK_MESSAGE(has(line["error"].get<std::string>(), each.second), line);
@@ -414,6 +425,15 @@ TEST_CASE("batch: refuses empty conversations and no tokens, and passes tools an
     CHECK(has(tokens_of(R"({"messages":[]})"), "must be an array with at least one message"));
     CHECK(has(tokens_of(R"({"prompt":"x","max_tokens":0})"), "\"max_tokens\" is 0; it must be at least 1"));
     CHECK(has(tokens_of(R"({"prompt":"x","tools":[]})"), "\"tools\" belongs to \"messages\""));
+}
+
+TEST_CASE("batch: random weights instead of a model") {
+    const outcome result = run({"batch", "--random", "tiny", "--device", "cpu"},
+                               "{\"prompt\": [1, 2, 3], \"max_tokens\": 5, \"ignore_eos\": true}\n");
+    CHECK(result.code == 0);
+    CHECK(lines_of(result.out).at(0)["tokens"] == 5);
+    check_refusal(2, "--random", {"batch", "x", "--random", "tiny"});
+    check_refusal(2, "--random", {"serve", "x", "--random", "tiny"});
 }
 
 TEST_CASE("batch: begins before its input ends") {
