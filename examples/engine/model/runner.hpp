@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/loading/model_files.hpp"
@@ -42,19 +43,24 @@ using loading_progress = std::function<void(std::int64_t, std::int64_t)>;
 
 class runner : public block_store {
   public:
-    // Begins to move the blocks of a batch and to compute it, which stays as it is until wait(); on a CPU it is done when launch() returns.
+    // Begins to move the blocks of a batch and to compute it, which stays as it is until wait(); on a CPU it is done when
+    // launch() returns. Two batches may be in flight. The input of the newer one may be sampled tokens of the older one
+    // (batch_entry::input_row), which stay in the memory of the world.
     virtual void launch(const batch& work) = 0;
-    // One token per sampled position of that batch, as engine<runner> requires.
+    // One token per sampled position of the oldest batch in flight, as engine<runner> requires.
     virtual std::vector<int> wait() = 0;
     std::vector<int> run(const batch& work) {
         launch(work);
         return wait();
     }
 
-    // The same, with the requested log-probabilities.
+    // On a GPU: how long it had nothing to do before the batch that was waited for last.
+    virtual std::optional<double> idle_seconds() const { return std::nullopt; }
+
+    // The tokens of that batch with the requested log-probabilities.
     virtual const std::vector<sampled_token>& last_sampled() const = 0;
 
-    // Logits of the last step, [sampled positions, vocabulary].
+    // Logits of that batch, [sampled positions, vocabulary], if no other one is in flight.
     virtual std::vector<float> last_logits() const = 0;
 };
 

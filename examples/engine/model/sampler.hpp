@@ -33,7 +33,7 @@ class sampler {
         : where_(where),
           vocabulary_(vocabulary),
           max_rows_(max_rows),
-          out_(where, static_cast<std::size_t>(max_rows) * 4 * words_of_row(max_logprobs)) {}
+          out_(where, static_cast<std::size_t>(max_rows) * 4 * words_of_row(max_logprobs), 2) {}
 
     // Logits in the memory of the world, one row per sampled position.
     std::vector<sampled_token> sample(const batch& work, const float* logits,
@@ -41,14 +41,23 @@ class sampler {
         stage(work);
         copy_to_device(stream.get());
         launch(logits, stream.get());
+        copy_to_host(stream.get());
         stream.wait();
-        return results(work);
+        return results(work, staged());
     }
 
-    // The same in steps, so that the launches can be captured in a CUDA graph: stage, copy to the device, launch, read
-    // the results after synchronizing the stream. Only then may the next batch be staged.
-    void stage(const batch& work) {
+    // Where the results of a batch are.
+    struct result_layout {
+        int rows = 0;
+        int num_top_logprobs = 0;
+        int host_buffer = 0;
+    };
+
+    // The same in steps, so that the launch can be captured in a CUDA graph: stage, copy to the device, launch, copy to the
+    // host, read the results after synchronizing the stream. Two batches may be in flight, each with a host buffer, 0 or 1.
+    void stage(const batch& work, int host_buffer = 0) {
         rows_ = work.samples();
+        host_buffer_ = host_buffer;
         require(rows_ <= max_rows_, "batch: ", rows_, " of its positions are sampled; this sampler was made for ",
                 max_rows_);
         if (rows_ == 0) return;
@@ -57,11 +66,13 @@ class sampler {
         const std::size_t mask_rows = behind(starts, std::span(arrays.adjustment_offsets));
         const std::size_t adjustments = behind(mask_rows, std::span(arrays.token_mask_rows));
         staged_bytes_ = behind(adjustments, std::span(arrays.adjustments));
-        if (staged_bytes_ > in_.bytes()) in_ = pinned_staging(where_, 2 * staged_bytes_);
-        std::ranges::copy(arrays.options, in_.host_pointer<sample_options>(options));
-        std::ranges::copy(arrays.adjustment_offsets, in_.host_pointer<int>(starts));
-        std::ranges::copy(arrays.token_mask_rows, in_.host_pointer<int>(mask_rows));
-        std::ranges::copy(arrays.adjustments, in_.host_pointer<logit_adjustment>(adjustments));
+        if (staged_bytes_ > in_.bytes()) {
+            outgrown_.push_back(std::exchange(in_, pinned_staging(where_, 2 * staged_bytes_, 2)));
+        }
+        std::ranges::copy(arrays.options, in_.host_pointer<sample_options>(options, host_buffer_));
+        std::ranges::copy(arrays.adjustment_offsets, in_.host_pointer<int>(starts, host_buffer_));
+        std::ranges::copy(arrays.token_mask_rows, in_.host_pointer<int>(mask_rows, host_buffer_));
+        std::ranges::copy(arrays.adjustments, in_.host_pointer<logit_adjustment>(adjustments, host_buffer_));
         problem_ = {.options = in_.at<sample_options>(options)};
         if (!arrays.adjustments.empty()) {
             problem_.adjustments = in_.at<logit_adjustment>(adjustments);
@@ -72,16 +83,23 @@ class sampler {
     }
     void copy_to_device(void* stream) const {
         if (rows_ == 0) return;
-        in_.upload(staged_bytes_, stream);
-        masks_.upload(static_cast<std::size_t>(problem_.num_token_masks) * mask_words() * sizeof(std::uint32_t),
-                      stream);
+        in_.upload(staged_bytes_, stream, host_buffer_);
+        masks_.upload(static_cast<std::size_t>(problem_.num_token_masks) * mask_words() * sizeof(std::uint32_t), stream,
+                      host_buffer_);
     }
     void launch(const float* logits, void* stream) {
         if (rows_ == 0) return;
         problem_.logits = as_rows(logits, rows_, vocabulary_);
         sample_tokens<float>::launch(where_, problem_, stream);
-        out_.download(static_cast<std::size_t>(rows_) * 4 * words_of_row(problem_.num_top_logprobs), stream);
     }
+    void copy_to_host(void* stream) const {
+        if (rows_ == 0) return;
+        out_.download(static_cast<std::size_t>(rows_) * 4 * words_of_row(problem_.num_top_logprobs), stream,
+                      host_buffer_);
+    }
+    result_layout staged() const { return {rows_, problem_.num_top_logprobs, host_buffer_}; }
+    // In the memory of the world: one per sampled position of the batch that was launched last.
+    const int* tokens() const { return out_.at<int>(); }
     // Equal for batches that can replay the same CUDA graph: the address of the staged parameters, which is null with
     // penalties, biases or log-probabilities, and the number of token masks, whose address never changes.
     using graph_key_type = std::pair<const void*, int>;
@@ -90,10 +108,10 @@ class sampler {
         return {fixed ? in_.at() : nullptr, problem_.num_token_masks};
     }
 
-    std::vector<sampled_token> results(const batch& work) const {
-        const auto count = static_cast<std::size_t>(rows_), each = static_cast<std::size_t>(problem_.num_top_logprobs);
-        const int* const numbers = out_.host_pointer<int>();
-        const float* const floats = out_.host_pointer<float>();
+    std::vector<sampled_token> results(const batch& work, const result_layout& from) const {
+        const auto count = static_cast<std::size_t>(from.rows), each = static_cast<std::size_t>(from.num_top_logprobs);
+        const int* const numbers = out_.host_pointer<int>(0, from.host_buffer);
+        const float* const floats = out_.host_pointer<float>(0, from.host_buffer);
         std::vector<sampled_token> all;
         for (const batch_entry& entry : work.entries) {
             const auto asked = static_cast<std::size_t>(entry.sequence->sampling.logprobs);
@@ -127,8 +145,9 @@ class sampler {
     void stage_masks(const sampling_arrays& arrays, const int* rows) {
         if (arrays.token_masks.empty()) return;
         if (masks_.bytes() == 0)
-            masks_ = pinned_staging(where_, static_cast<std::size_t>(max_rows_) * mask_words() * sizeof(std::uint32_t));
-        std::uint32_t* next = masks_.host_pointer<std::uint32_t>();
+            masks_ =
+                pinned_staging(where_, static_cast<std::size_t>(max_rows_) * mask_words() * sizeof(std::uint32_t), 2);
+        std::uint32_t* next = masks_.host_pointer<std::uint32_t>(0, host_buffer_);
         for (const token_mask& each : arrays.token_masks) {
             write_token_mask(each, std::span(next, mask_words()));
             next += mask_words();
@@ -151,9 +170,10 @@ class sampler {
     world where_;
     int vocabulary_, max_rows_;
     pinned_staging in_, out_;
-    pinned_staging masks_;          // as many as rows, from the first batch with one on
-    std::size_t staged_bytes_ = 0;  // staged bytes
-    int rows_ = 0;                  // rows of the last batch
+    std::vector<pinned_staging> outgrown_;  // smaller ones, which a batch in flight may still read
+    pinned_staging masks_;                  // as many as rows, from the first batch with one on
+    std::size_t staged_bytes_ = 0;          // of the last batch, as are the rows and the host buffer
+    int rows_ = 0, host_buffer_ = 0;
     sample_problem<float> problem_;
 };
 

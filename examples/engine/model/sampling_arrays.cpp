@@ -18,8 +18,7 @@ class logit_adjustments {
     // Appends the adjustments of one sequence that goes on with these draft tokens, sorted by token.
     void add(const sequence& one, std::span<const int> draft) {
         const sampling_params& wanted = one.sampling;
-        const bool penalties =
-            wanted.repetition_penalty != 1 || wanted.presence_penalty != 0 || wanted.frequency_penalty != 0;
+        const bool penalties = wanted.has_penalties();
         if (wanted.bias.empty() && !penalties) return;
         places_.resize(static_cast<std::size_t>(vocabulary_), nowhere);
         const auto first = static_cast<std::ptrdiff_t>(all_.size());

@@ -1,6 +1,6 @@
 // A runner for benchmarks of speculative decoding: it runs batches as another one does, and then replaces the sampled
 // tokens so that each draft token is accepted with a given probability. The steps take as long as those of a real text;
-// the text is noise.
+// the text is noise. One batch is in flight at a time: drafts need the tokens of the one before.
 #pragma once
 
 #include <imbrex/core/error.hpp>
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -49,6 +50,7 @@ class steered_runner final : public runner {
         return tokens;
     }
 
+    std::optional<double> idle_seconds() const override { return with_->idle_seconds(); }
     const std::vector<sampled_token>& last_sampled() const override { return sampled_; }
     std::vector<float> last_logits() const override { return with_->last_logits(); }
     std::span<std::byte> slot(int group, int number) override { return with_->slot(group, number); }

@@ -26,6 +26,8 @@ struct batch_entry {
     // well, and a token is sampled from the logits of each, as if the draft before it were part of the sequence.
     std::vector<int> draft{};
     int max_draft = 0;
+    // The only token to compute is not known on the host: the batch before samples it, in this row. -1: all are known.
+    int input_row = -1;
 
     int num_samples() const { return samples ? 1 + static_cast<int>(draft.size()) : 0; }
     void add_draft(std::vector<int> tokens) {
@@ -64,6 +66,7 @@ struct batch {
 // The batch as flat arrays for the paged kernels: varlen rows of all entries, and a padded block table.
 struct packed_batch {
     std::vector<int> input_ids;       // one per row
+    std::vector<int> input_rows;      // one per row: see batch_entry, input_row; empty if all tokens are known
     std::vector<int> cu_seqlens_q;    // entry i has rows [cu_seqlens_q[i], cu_seqlens_q[i + 1])
     std::vector<int> seqused_k;       // per entry: tokens in the KV cache, including those of this batch
     std::vector<int> block_tables;    // [cache group, entry, max_blocks_per_seq]; block 0 where there is none
@@ -75,6 +78,16 @@ inline int padded_blocks_per_seq(int blocks) {
     return static_cast<int>(std::bit_ceil(static_cast<unsigned>(blocks)));
 }
 
+// The rows of the batch before whose tokens are the input of this one; none if all tokens are known.
+inline std::vector<int> input_rows_of(const batch& all) {
+    std::vector<int> rows;
+    const auto is_unknown = [](const batch_entry& entry) { return entry.input_row >= 0; };
+    if (std::ranges::none_of(all.entries, is_unknown)) return rows;
+    for (const batch_entry& entry : all.entries)
+        rows.insert(rows.end(), static_cast<std::size_t>(entry.count), entry.input_row);
+    return rows;
+}
+
 inline packed_batch pack_batch(const batch& all, int block_size, int groups = 1) {
     packed_batch packed;
     const auto width = [&](const batch_entry& entry) {
@@ -83,6 +96,7 @@ inline packed_batch pack_batch(const batch& all, int block_size, int groups = 1)
     for (const batch_entry& entry : all.entries)
         packed.max_blocks_per_seq = std::max(packed.max_blocks_per_seq, width(entry));
     packed.max_blocks_per_seq = padded_blocks_per_seq(packed.max_blocks_per_seq);
+    packed.input_rows = input_rows_of(all);
     packed.cu_seqlens_q.push_back(0);
     for (const batch_entry& entry : all.entries) {
         const int last = entry.first + entry.count;

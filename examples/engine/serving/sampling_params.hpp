@@ -32,6 +32,9 @@ struct sampling_params {
     int logprobs = 0;                         // number of top log-probabilities reported per token
     std::shared_ptr<const token_constraint> constraint{};  // what the text must be; null: anything
     bool drops_space = false;  // the text is printed without the leading space of its first token
+
+    // They depend on the tokens of the sequence.
+    bool has_penalties() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
 };
 
 // Throws invalid_argument for values out of range. Comparisons are written so that NaN fails.

@@ -21,7 +21,7 @@ constraint_progress start_of_constraint(const sampling_params& sampling) {
 finish_reason reason_of_end(const sequence& it) {
     if (it.constraint && it.constraint->must_end())
         return it.constraint->may_end() ? finish_reason::complete : finish_reason::length;
-    return it.length() == it.max_total_tokens ? finish_reason::length : finish_reason::none;
+    return it.is_complete() ? finish_reason::length : finish_reason::none;
 }
 
 }  // namespace
@@ -76,6 +76,8 @@ std::vector<sequence_id> scheduler::add(const request& wanted) {
 sequence_id scheduler::fork(sequence_id id, std::uint64_t seed) {
     const auto parent = sequences_.find(id);
     require(parent != sequences_.end(), "fork: there is no sequence ", id, "; it must not have ended");
+    require(!parent->second->has_unknown_token(), "fork: the last token of sequence ", id,
+            " is not known yet; finish its batch first");
     const auto child = std::make_shared<sequence>(*parent->second);
     child->id = next_id_++;
     // A fork that still waits for its parent's blocks has none to share, also not in the batch in which it gets them.
@@ -98,8 +100,8 @@ bool scheduler::end(sequence_id id, finish_reason reason) {
     sequences_.erase(found);
     ended->reason = reason;
     ended->state = reason == finish_reason::cancelled ? sequence_state::cancelled : sequence_state::finished;
-    if (in_flight_) {
-        ended_in_flight_.push_back(ended);  // the batch may still read and write its blocks
+    if (in_flight() > 0) {
+        ended_in_flight_.push_back({ended, scheduled_});
     } else {
         blocks_.free(ended->block_table);
     }
@@ -112,22 +114,91 @@ const sequence* scheduler::find(sequence_id id) const {
 }
 
 batch scheduler::schedule() {
-    require(!in_flight_, "schedule: the previous batch is in flight; call finish or abandon first");
+    require(in_flight() == 0, "schedule: the previous batch is in flight; call finish or abandon first");
     batch next;
     append_blocks();
-    admit_waiting(next);
-    fill_batch(next);
-    in_flight_ = !next.entries.empty();
-    if (in_flight_) next.moves = blocks_.take_moves();
+    complete(next);
     return next;
 }
 
+std::optional<batch> scheduler::schedule_ahead(const batch& running) {
+    require(in_flight() == 1, "schedule_ahead: ", in_flight(), " batches are in flight; there must be one");
+    if (!knows_enough_after(running)) return std::nullopt;
+    batch next;
+    advance(running);
+    try {
+        if (append_blocks_without_preemption()) complete(next);
+    } catch (...) {
+        take_back(running);
+        throw;
+    }
+    if (!next.entries.empty()) return next;
+    take_back(running);
+    return std::nullopt;
+}
+
+// Admits and fills; with the blocks of running sequences it is the next batch.
+void scheduler::complete(batch& next) {
+    admit_waiting(next);
+    fill_batch(next);
+    if (next.entries.empty()) return;
+    next.moves = blocks_.take_moves();
+    ++scheduled_;
+}
+
+// Whether the next batch can be made without the tokens of this one, and without a preemption by a higher priority.
+bool scheduler::knows_enough_after(const batch& running) const {
+    if (!waiting_.empty() && !running_.empty() && (*waiting_.begin())->priority > (*running_.rbegin())->priority)
+        return false;
+    return std::ranges::all_of(running.entries, [&](const batch_entry& entry) {
+        const sequence* const it = entry.samples ? find(entry.sequence->id) : nullptr;
+        if (it == nullptr || it->length() + 1 == it->max_total_tokens) return true;
+        return entry.draft.empty() && !it->constraint && !it->sampling.has_penalties();
+    });
+}
+
+// The state of the sequences as it will be after this batch, with a place for the new token.
+void scheduler::advance(const batch& running) {
+    int row = 0;
+    for (const batch_entry& entry : running.entries) {
+        const int own = std::exchange(row, row + entry.num_samples());
+        const auto found = sequences_.find(entry.sequence->id);
+        if (found == sequences_.end()) continue;
+        sequence& it = *found->second;
+        it.num_computed_tokens = entry.first + entry.count;
+        if (!entry.samples) continue;
+        it.tokens.push_back(unknown_token);
+        it.unknown_row = own;
+    }
+}
+
+void scheduler::take_back(const batch& running) {
+    for (const batch_entry& entry : running.entries) {
+        const auto found = sequences_.find(entry.sequence->id);
+        if (found == sequences_.end()) continue;
+        found->second->num_computed_tokens = entry.first;
+        drop_unknown_token(*found->second);
+    }
+}
+
+void scheduler::drop_unknown_token(sequence& it) {
+    if (!it.has_unknown_token()) return;
+    it.tokens.pop_back();
+    it.unknown_row = -1;
+}
+
+bool scheduler::append_blocks_without_preemption() {
+    return std::ranges::all_of(running_, [&](const pointer& it) {
+        return it->is_complete() || blocks_.extend(it->block_table, it->num_computed_tokens + 1);
+    });
+}
+
 batch scheduler::save_cached() {
-    require(!in_flight_, "save_cached: a batch is in flight; call finish or abandon first");
+    require(in_flight() == 0, "save_cached: a batch is in flight; call finish or abandon first");
     batch next;
     blocks_.save_cached();
     next.moves = blocks_.take_moves();
-    in_flight_ = !next.moves.empty();
+    scheduled_ += !next.moves.empty();
     return next;
 }
 
@@ -201,7 +272,7 @@ bool scheduler::start(const pointer& it, batch& next) {
 
 // The number of tokens of a sequence in the next batch.
 int scheduler::wanted(const sequence& it) const {
-    if (!has_blocks(it)) return 0;
+    if (!has_blocks(it) || it.is_complete()) return 0;
     if (!options_.separate_prefill) return it.num_uncomputed_tokens();
     if (prefill_turn_) return std::max(it.num_prompt_tokens - it.num_computed_tokens, 0);
     return it.is_prefill() ? 0 : it.num_uncomputed_tokens();
@@ -210,7 +281,9 @@ int scheduler::wanted(const sequence& it) const {
 void scheduler::fill_batch(batch& next) {
     // Prefill and decode batches alternate if both have work.
     const auto has_prompt = [&](const pointer& it) { return has_blocks(*it) && it->is_prefill(); };
-    const auto has_generated = [&](const pointer& it) { return has_blocks(*it) && !it->is_prefill(); };
+    const auto has_generated = [&](const pointer& it) {
+        return has_blocks(*it) && !it->is_prefill() && !it->is_complete();
+    };
     prefill_turn_ =
         std::ranges::any_of(running_, has_prompt) && !(prefill_turn_ && std::ranges::any_of(running_, has_generated));
     const auto decodes = [&](const pointer& it) { return wanted(*it) == 1; };
@@ -225,7 +298,8 @@ void scheduler::fill_batch(batch& next) {
         next.entries.push_back({.sequence = it,
                                 .first = it->num_computed_tokens,
                                 .count = count,
-                                .samples = count == it->num_uncomputed_tokens()});
+                                .samples = count == it->num_uncomputed_tokens(),
+                                .input_row = it->unknown_row});
     }
     allow_drafts(next, budget);
 }
@@ -294,6 +368,7 @@ std::vector<progress> scheduler::finish(const batch& done, std::span<const int> 
 }
 
 finish_reason scheduler::append(sequence& it, int token) {
+    drop_unknown_token(it);
     it.tokens.push_back(token);
     if (std::ranges::find(it.eos_tokens, token) != it.eos_tokens.end()) return finish_reason::eos_token;
     if (it.constraint) it.constraint->push(token);
@@ -303,16 +378,20 @@ finish_reason scheduler::append(sequence& it, int token) {
 void scheduler::abandon(const batch& failed) {
     release_batch(failed);
     blocks_.abandon(failed.moves);
+    for (const pointer& it : running_) drop_unknown_token(*it);
     while (!running_.empty()) preempt_last();
 }
 
 void scheduler::release_batch(const batch& past) {
-    require(in_flight_, "batch: none is in flight; call schedule first");
+    require(in_flight() > 0, "batch: none is in flight; call schedule first");
+    ++released_;
     for (const block_copy& copy : past.copies) blocks_.release(copy);
-    for (const pointer& ended : ended_in_flight_) blocks_.free(ended->block_table);
-    ended_in_flight_.clear();
+    std::erase_if(ended_in_flight_, [&](const ended_sequence& ended) {
+        const bool is_free = ended.last_batch <= released_;
+        if (is_free) blocks_.free(ended.sequence->block_table);
+        return is_free;
+    });
     counts_.copies += static_cast<std::int64_t>(past.copies.size());
-    in_flight_ = false;
 }
 
 }  // namespace imbrex::engine

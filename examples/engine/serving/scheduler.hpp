@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
@@ -65,7 +66,7 @@ class scheduler {
     // A new sequence that continues from the current tokens of this one, with another seed.
     sequence_id fork(sequence_id id, std::uint64_t seed);
 
-    // Ends a sequence at any time, also between schedule and finish. False if it has ended or never existed.
+    // Ends a sequence at any time, also while a batch is in flight. False if it has ended or never existed.
     bool end(sequence_id id, finish_reason reason);
     bool cancel(sequence_id id) { return end(id, finish_reason::cancelled); }
 
@@ -73,7 +74,14 @@ class scheduler {
     // Between schedule and finish, add_draft may give its entries up to max_draft tokens. A sequence keeps the sampled
     // tokens up to the first that differs from its draft: those that it would get one by one.
     batch schedule();
+    // The batch after `running`, which is in flight. The tokens that it samples are not known yet: entries name their rows
+    // (batch_entry::input_row). A sequence that ends with its token is part of the next batch nevertheless; its row is
+    // dropped. Nothing if that batch needs the tokens (penalties, constraints), or if it needs a preemption or has no
+    // work: schedule it after finish.
+    std::optional<batch> schedule_ahead(const batch& running);
+    // Of the oldest batch in flight.
     std::vector<progress> finish(const batch& done, std::span<const int> sampled);
+    // The same, when the runner has no batch any more: those that are still in flight must be abandoned as well.
     void abandon(const batch& failed);
 
     // A batch without entries that saves blocks of the prefix cache for the disk level, as many as host memory takes, each
@@ -97,6 +105,12 @@ class scheduler {
             return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
         }
     };
+    bool knows_enough_after(const batch& running) const;
+    void advance(const batch& running);
+    void take_back(const batch& running);
+    static void drop_unknown_token(sequence& it);
+    bool append_blocks_without_preemption();
+    void complete(batch& next);
     void append_blocks();
     void admit_waiting(batch& next);
     void fill_batch(batch& next);
@@ -113,15 +127,20 @@ class scheduler {
     bool start(const pointer& it, batch& next);
     void preempt_last();
     void release_batch(const batch& past);
+    int in_flight() const { return static_cast<int>(scheduled_ - released_); }
 
     block_manager blocks_;
     scheduler_options options_;
     int token_budget_;
     scheduler_counts counts_;
     sequence_id next_id_ = 0;
-    bool prefill_turn_ = false;             // with separate_prefill: whether the last batch was a prefill
-    bool in_flight_ = false;                // a batch is scheduled and not yet finished
-    std::vector<pointer> ended_in_flight_;  // ended while the batch is in flight
+    bool prefill_turn_ = false;  // with separate_prefill: whether the last batch was a prefill
+    struct ended_sequence {
+        pointer sequence;
+        std::int64_t last_batch;  // that may read and write its blocks
+    };
+    std::int64_t scheduled_ = 0, released_ = 0;    // batches; those between them are in flight
+    std::vector<ended_sequence> ended_in_flight_;  // their blocks are still held
     std::unordered_map<sequence_id, pointer> sequences_;
     std::set<pointer, goes_first> waiting_, running_;
 };

@@ -1,4 +1,5 @@
-// A request and its sequence: prompt and generated tokens, and the blocks of the KV cache that hold the computed ones. Only the scheduler modifies a sequence; runners read it.
+// A request and its sequence: prompt and generated tokens, and the blocks of the KV cache that hold the computed ones.
+// Only the scheduler modifies a sequence; runners read it.
 #pragma once
 
 #include "engine/serving/block_table.hpp"
@@ -22,6 +23,9 @@ struct request {
 };
 
 enum class sequence_state { waiting, running, finished, cancelled };
+// Stands for a token that the batch in flight samples.
+inline constexpr int unknown_token = -1;
+
 // complete: nothing can follow in the constraint of the text.
 enum class finish_reason { none, eos_token, stop_string, length, cancelled, complete };
 
@@ -35,6 +39,7 @@ struct sequence {
     std::vector<int> eos_tokens{};
     sampling_params sampling{};
     constraint_progress constraint{};  // of the generated tokens
+    int unknown_row = -1;              // the last token is unknown_token: the batch in flight samples it in this row
     int priority = 0;
     sequence_id parent = -1;  // a fork waits for this sequence and then shares its blocks
     sequence_state state = sequence_state::waiting;
@@ -43,6 +48,9 @@ struct sequence {
     int length() const { return static_cast<int>(tokens.size()); }
     int generated() const { return length() - num_prompt_tokens; }
     int num_uncomputed_tokens() const { return length() - num_computed_tokens; }  // 1 during decode
+    bool has_unknown_token() const { return unknown_row >= 0; }
+    // Nothing is left to compute.
+    bool is_complete() const { return length() >= max_total_tokens; }
     bool is_prefill() const { return num_computed_tokens < num_prompt_tokens; }
 };
 

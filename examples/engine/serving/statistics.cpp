@@ -107,6 +107,8 @@ std::string statistics_summary::json() const {
     add("steps", static_cast<double>(steps));
     add("computed_tokens", static_cast<double>(computed_tokens));
     add("generated_tokens", static_cast<double>(generated_tokens));
+    add("steps_ahead", static_cast<double>(steps_ahead));
+    if (device_idle_seconds) add("device_idle_seconds", *device_idle_seconds);
     add("busy_seconds", busy_seconds);
     add("ttft_mean", ttft_mean);
     add("ttft_median", ttft_median);
@@ -162,6 +164,12 @@ std::string statistics_summary::text() const {
     line("computed        %lld tokens, %.1f a second, in %.2f s\n", count(computed_tokens), computed_per_second,
          busy_seconds);
     line("batch           %.1f sequences on average, %d at most, %lld steps\n", batch_mean, batch_max, count(steps));
+    if (device_idle_seconds) {
+        line("GPU             idle for %.1f us between steps on average, %.1f %% of the time; %.1f %% of steps ahead\n",
+             ratio(*device_idle_seconds, static_cast<double>(steps)) * 1e6,
+             ratio(*device_idle_seconds, busy_seconds) * 100,
+             ratio(static_cast<double>(steps_ahead), static_cast<double>(steps)) * 100);
+    }
     line("cache           %.1f %% held on average, %.1f %% at most (%.1f MB); %.1f %% of tokens found\n",
          kv_cache_usage_mean * 100, kv_cache_usage_max * 100, static_cast<double>(kv_cache_bytes_max) / 1e6,
          prefix_cache_hit_rate * 100);

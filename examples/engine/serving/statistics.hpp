@@ -27,7 +27,9 @@ struct cache_level_summary {
 struct statistics_summary {
     std::int64_t arrived = 0, finished = 0, cancelled = 0;  // sequences
     std::int64_t steps = 0;
-    std::int64_t computed_tokens = 0;  // prompt and generated tokens
+    std::int64_t steps_ahead = 0;                 // of these, launched while the one before ran
+    std::optional<double> device_idle_seconds{};  // between steps, while there was work; absent: not a GPU
+    std::int64_t computed_tokens = 0;             // prompt and generated tokens
     std::int64_t generated_tokens = 0;
     double busy_seconds = 0;                                   // in steps
     double ttft_mean = 0, ttft_median = 0, ttft_max = 0;       // seconds since arrival; the median of the latest 10,000
@@ -72,6 +74,8 @@ class statistics {
     void ended(sequence_id id, finish_reason reason);
     void step_begins();
     void step_ends(const step_statistics& figures);
+    void launched_ahead() { ++sums_.steps_ahead; }
+    void device_idled(double seconds) { sums_.device_idle_seconds = sums_.device_idle_seconds.value_or(0) + seconds; }
 
     statistics_summary summary() const;
 

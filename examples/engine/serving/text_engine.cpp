@@ -242,10 +242,8 @@ std::vector<text_event> text_engine::step() {
     }
     std::vector<text_event> events;
     report_cache_messages();
-    for (event& each : engine_.step()) {
-        events.push_back({each.id, std::move(each.text), each.reason,
-                          runner_->last_sampled().at(static_cast<std::size_t>(each.sample))});
-    }
+    for (event& each : engine_.step())
+        events.push_back({each.id, std::move(each.text), each.reason, std::move(each.sampled)});
     return events;
 }
 

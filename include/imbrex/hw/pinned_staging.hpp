@@ -1,6 +1,7 @@
 // A buffer in the memory of a world with a pinned staging buffer on the host, for small data that is exchanged in every
 // step. `upload` and `download` only enqueue an asynchronous copy, unlike those of world_memory; wait for the stream before
-// reading the host buffer or writing it again. In the host worlds both are the same memory and nothing is copied.
+// reading the host buffer or writing it again. With several host buffers, steps that take them in turn need not wait for
+// each other. In the host worlds all are the same memory and nothing is copied.
 //
 //     pinned_staging ids(where, 4 * count);
 //     std::copy(..., ids.host_pointer<int>());
@@ -26,10 +27,11 @@ inline namespace IMBREX_WORLDS {
 class pinned_staging {
   public:
     pinned_staging() = default;
-    pinned_staging(world where, std::size_t bytes) : there_(where, bytes) {
+    pinned_staging(world where, std::size_t bytes, [[maybe_unused]] int host_buffers = 1) : there_(where, bytes) {
         if (where != world::device) return;
 #if defined(__CUDACC__)
-        detail::require_success(cudaMallocHost(&host_, bytes == 0 ? world_memory::alignment : bytes), "cudaMallocHost");
+        const std::size_t all = static_cast<std::size_t>(host_buffers) * bytes;
+        detail::require_success(cudaMallocHost(&host_, all == 0 ? world_memory::alignment : all), "cudaMallocHost");
 #endif
     }
     pinned_staging(pinned_staging&& other) noexcept
@@ -55,17 +57,18 @@ class pinned_staging {
         return there_.template at<T>(offset);
     }
     template <class T = void>
-    T* host_pointer(std::size_t offset = 0) const {
+    T* host_pointer(std::size_t offset = 0, int host_buffer = 0) const {
         if (host_ == nullptr) return at<T>(offset);
-        return reinterpret_cast<T*>(static_cast<char*>(host_) + offset);
+        return reinterpret_cast<T*>(static_cast<char*>(host_) + static_cast<std::size_t>(host_buffer) * bytes() +
+                                    offset);
     }
 
     // Copies the first `bytes`, in stream order.
-    void upload(std::size_t bytes, void* stream = nullptr) const {
-        copy(at(), host_pointer(), bytes, stream);
+    void upload(std::size_t bytes, void* stream = nullptr, int host_buffer = 0) const {
+        copy(at(), host_pointer(0, host_buffer), bytes, stream);
     }
-    void download(std::size_t bytes, void* stream = nullptr) const {
-        copy(host_pointer(), at(), bytes, stream);
+    void download(std::size_t bytes, void* stream = nullptr, int host_buffer = 0) const {
+        copy(host_pointer(0, host_buffer), at(), bytes, stream);
     }
 
   private:

@@ -13,15 +13,18 @@
 
 namespace imbrex {
 
+enum class event_timing { off, on };
+
 inline namespace IMBREX_WORLDS {
 
 class world_event {
   public:
-    explicit world_event(world where) {
+    explicit world_event(world where, [[maybe_unused]] event_timing timing = event_timing::off) {
         if (where != world::device) return;
 #if defined(__CUDACC__)
         cudaEvent_t made = nullptr;
-        detail::require_success(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreate");
+        const unsigned flags = timing == event_timing::on ? cudaEventDefault : cudaEventDisableTiming;
+        detail::require_success(cudaEventCreateWithFlags(&made, flags), "cudaEventCreate");
         event_ = made;
 #else
         throw error(detail::host_world_only);
@@ -74,6 +77,20 @@ class world_event {
             detail::require_success(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "an event of a stream");
         }
 #endif
+    }
+
+    // The device's time between two events with timing that have completed; 0 in the host worlds.
+    double seconds_since([[maybe_unused]] const world_event& earlier) const {
+#if defined(__CUDACC__)
+        if (event_ != nullptr) {
+            float milliseconds = 0;
+            detail::require_success(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(earlier.event_),
+                                                         static_cast<cudaEvent_t>(event_)),
+                                    "cudaEventElapsedTime");
+            return static_cast<double>(milliseconds) * 1e-3;
+        }
+#endif
+        return 0;
     }
 
   private:

@@ -218,7 +218,7 @@ TEST_CASE("The second and third token have the distribution of the model") {
              .samples = samples});
     std::map<sequence_id, std::vector<int>> texts;
     while (!all.idle()) {
-        for (const event& each : all.step()) texts[each.id].push_back(each.token);
+        for (const event& each : all.step()) texts[each.id].push_back(each.sampled.token);
     }
     CHECK(all.summary().acceptance_rate > 0.05);
     CHECK(all.summary().acceptance_rate < 0.95);

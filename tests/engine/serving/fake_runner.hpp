@@ -2,6 +2,8 @@
 // token and the numbers of the visible tokens before it; the next token is made from all visible numbers. They are read
 // through the block tables, so that a wrong block, a missing copy, a premature cache hit or a block that was freed too
 // early changes the text. With separate kinds, batches of prompts make other numbers than batches of generated tokens.
+//
+// Batches are packed by launch() and computed as late as possible: by wait(), or by compute().
 #pragma once
 
 #include "engine/serving/batch.hpp"
@@ -13,6 +15,8 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -113,10 +117,57 @@ class fake_runner : public block_store {
         : fake_runner(std::vector{cache_group{.blocks = blocks}}, block_size, vocabulary, kinds_differ) {}
 
     std::vector<int> run(const batch& work) {
+        launch(work);
+        return wait();
+    }
+
+    void launch(const batch& work) {
+        if (in_flight_.size() == 2) FAIL("three batches are in flight");
+        in_flight_.push_back({&work, pack_batch(work, block_size_, static_cast<int>(caches_.size()))});
+    }
+    std::vector<int> wait() {
+        compute(in_flight_.front());
+        std::vector<int> tokens = *std::move(in_flight_.front().tokens);
+        in_flight_.pop_front();
+        return tokens;
+    }
+    // All that is in flight.
+    void compute() {
+        for (flight& each : in_flight_) compute(each);
+    }
+    int in_flight() const { return static_cast<int>(in_flight_.size()); }
+
+    std::span<std::byte> slot(int group, int number) override {
+        return std::as_writable_bytes(std::span(slots_[static_cast<std::size_t>(group)])
+                                          .subspan(place(number, 0), static_cast<std::size_t>(block_size_)));
+    }
+
+  private:
+    struct flight {
+        const batch* work;
+        packed_batch packed;
+        std::optional<std::vector<int>> tokens{};
+    };
+
+    void compute(flight& now) {
+        if (now.tokens) return;
+        for (std::size_t i = 0; i < now.packed.input_rows.size(); ++i) {
+            int& id = now.packed.input_ids[i];
+            const int row = now.packed.input_rows[i];
+            if ((id == unknown_token) != (row >= 0)) FAIL("a token is known, or not");
+            if (row >= 0) id = last_tokens_.at(static_cast<std::size_t>(row));
+        }
+        for (const int id : now.packed.input_ids) {
+            if (id < 0) FAIL("a token is not known");
+        }
+        last_tokens_ = compute(*now.work, now.packed);
+        now.tokens = last_tokens_;
+    }
+
+    std::vector<int> compute(const batch& work, const packed_batch& packed) {
         const bool generated = kinds_differ_ && work.generated() > 0;
         if (generated && work.generated() != static_cast<int>(work.entries.size())) FAIL("a batch has both kinds");
         move(work.moves);
-        const packed_batch packed = pack_batch(work, block_size_, static_cast<int>(caches_.size()));
         std::vector<std::uint64_t> sums(packed.logits_indices.size());
         for (std::size_t group = 0; group < caches_.size(); ++group) run_group(group, work, packed, generated, sums);
         std::vector<int> tokens;
@@ -131,12 +182,6 @@ class fake_runner : public block_store {
         return tokens;
     }
 
-    std::span<std::byte> slot(int group, int number) override {
-        return std::as_writable_bytes(std::span(slots_[static_cast<std::size_t>(group)])
-                                          .subspan(place(number, 0), static_cast<std::size_t>(block_size_)));
-    }
-
-  private:
     // Saves first, then loads, each list in reverse: its order must not matter.
     void move(const block_moves& moves) {
         std::set<std::pair<int, int>> slots, blocks;
@@ -209,6 +254,8 @@ class fake_runner : public block_store {
     bool kinds_differ_;
     std::vector<int> windows_;
     std::vector<std::vector<std::uint64_t>> caches_, slots_;  // of each group
+    std::deque<flight> in_flight_;
+    std::vector<int> last_tokens_;  // of the batch that was computed last
 };
 
 }  // namespace imbrex::engine::test

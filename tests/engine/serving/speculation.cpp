@@ -273,7 +273,7 @@ TEST_CASE("N-gram drafts over random histories: the texts without drafts") {
                     one.samples = 1 + below(2);
                     all.add(one);
                 }
-                for (const event& each : all.step()) found[each.id].push_back(each.token);
+                for (const event& each : all.step()) found[each.id].push_back(each.sampled.token);
             }
             CHECK(all.blocks().used_bytes() == 0);
             accepted += all.summary().accepted_tokens;
