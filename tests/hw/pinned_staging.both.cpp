@@ -30,6 +30,24 @@ TEST_CASE("a staging buffer is sent, fetched and moved") {
     }
 }
 
+TEST_CASE("host buffers of a staging buffer take turns with one buffer in the world") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        if (where != world::device) continue;  // the same memory
+        const world_stream stream(where);
+        const pinned_staging both(where, 2 * sizeof(int), 2);
+        for (const int number : {0, 1}) both.host_pointer<int>(sizeof(int), number)[0] = 7 + number;
+        both.upload(8, stream.get(), 1);
+        both.download(8, stream.get(), 0);
+        stream.wait();
+        CHECK(both.host_pointer<int>(4, 0)[0] == 8);
+        CHECK(both.host_pointer<int>(4)[0] == 8);
+        CHECK(both.host_pointer<int>(4, 1)[0] == 8);
+        both.host_pointer<int>(4, 0)[0] = 5;
+        CHECK(both.host_pointer<int>(4, 1)[0] == 8);
+    }
+}
+
 #if !defined(__CUDACC__)
 TEST_CASE("rejects a staging buffer of the device in a program with only the host world") {
     CHECK(error_message_of([] { pinned_staging(world::device, 4); }) == imbrex::detail::host_world_only);

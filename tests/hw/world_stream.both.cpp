@@ -1,4 +1,5 @@
 // Streams of a world, and launches captured in a CUDA graph and replayed.
+#include <imbrex/hw/world_event.hpp>
 #include <imbrex/hw/world_memory.hpp>
 #include <imbrex/hw/world_stream.hpp>
 #include <imbrex/kernels/embedding.hpp>
@@ -93,3 +94,18 @@ TEST_CASE("rejects a device stream in a program with only the host world") {
     CHECK(error_message_of([] { world_stream stream(world::device); }) == imbrex::detail::host_world_only);
 }
 #endif
+
+TEST_CASE("events with timing measure the time between them") {
+    for (const world where : worlds()) {
+        CAPTURE(name_of(where));
+        const world_stream stream(where);
+        world_event begin(where, event_timing::on), end(where, event_timing::on);
+        begin.record(stream.get());
+        table_of_rows rows(where);
+        rows.look_up(stream.get());
+        end.record(stream.get());
+        end.wait();
+        CHECK((end.seconds_since(begin) > 0) == (where == world::device));
+        CHECK(end.seconds_since(begin) < 10);
+    }
+}

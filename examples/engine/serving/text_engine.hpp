@@ -32,7 +32,7 @@ struct engine_options {
     int max_num_batched_tokens = 512;  // token budget of a step
     int max_num_seqs = 64;             // maximum running sequences; at most max_num_batched_tokens
     bool batch_invariant = false;      // on a GPU: texts do not depend on the batch (cost: docs/engine.md)
-    bool overlap = true;               // on a GPU: the next step is launched before the texts of this one are made
+    bool overlap = true;               // on a GPU: the next step is launched while one runs
     speculation_options speculation{};
     prefix_cache_options cache{};  // levels of the prefix cache below the KV cache (docs/prefix_cache.md)
 };

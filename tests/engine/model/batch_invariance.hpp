@@ -158,7 +158,7 @@ inline std::map<int, std::vector<int>> served_texts(runner& with, block_manager 
     // Later requests may have a higher priority than running ones.
     for (int step = 0, added = 0; added < requests || !serving.idle(); ++step) {
         if (added < requests && step % 3 == 0) add(added++);
-        for (const event& one : serving.step()) texts[numbers.at(one.id)].push_back(one.token);
+        for (const event& one : serving.step()) texts[numbers.at(one.id)].push_back(one.sampled.token);
     }
     if (known != nullptr) {
         CHECK(serving.summary().accepted_tokens > requests);

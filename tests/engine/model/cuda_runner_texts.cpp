@@ -167,7 +167,7 @@ TEST_CASE("On a GPU: a small KV cache serves many requests with preemption, canc
                 }
             }
             if (below(8) == 0) serving.cancel(below(static_cast<int>(texts.size()) + 1));
-            for (const event& one : serving.step()) texts[one.id].push_back(one.token);
+            for (const event& one : serving.step()) texts[one.id].push_back(one.sampled.token);
         }
         for (const auto& [id, tokens] : texts) {
             CAPTURE(id);

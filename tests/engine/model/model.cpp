@@ -357,7 +357,7 @@ TEST_CASE("Generates the golden tales in one batch") {
         expected[serving.add(wanted).front()] = &tale;
     }
     while (!serving.idle()) {
-        for (const event& one : serving.step()) generated[one.id].push_back(one.token);
+        for (const event& one : serving.step()) generated[one.id].push_back(one.sampled.token);
     }
     for (const auto& [id, tale] : expected) {
         CAPTURE(tale->prompt);

@@ -60,14 +60,14 @@ constexpr int vocabulary = 6;
 
 // Requests and cache of a seed.
 struct history {
-    bool kinds_apart = false;
+    bool kinds_differ = false;
     std::vector<cache_group> groups{};
     std::vector<int> slots{};
     std::vector<request> requests{};
     std::mt19937 chance;
 
     explicit history(unsigned seed) : chance(seed) {
-        kinds_apart = below(4) == 0;
+        kinds_differ = below(4) == 0;
         groups = {{.blocks = 12 + below(20), .block_bytes = 32}};
         if (below(3) == 0) groups.push_back({.blocks = 12 + below(20), .window = 1 + below(9), .block_bytes = 32});
         for (std::size_t i = 0; i < groups.size() && seed % 3 == 0; ++i) slots.push_back(below(12));
@@ -113,9 +113,9 @@ struct served {
 // A history, and cancellations and failures, at random steps. A failing step ends its requests.
 served serve(unsigned seed, bool overlaps, events_met& met) {
     history load(seed);
-    fake_gpu model{fake_runner(load.groups, 4, vocabulary, load.kinds_apart, load.slots)};
+    fake_gpu model{fake_runner(load.groups, 4, vocabulary, load.kinds_differ, load.slots)};
     engine all(model, load.make_blocks(),
-               {.max_num_batched_tokens = 16, .max_num_seqs = 8, .separate_prefill = load.kinds_apart},
+               {.max_num_batched_tokens = 16, .max_num_seqs = 8, .separate_prefill = load.kinds_differ},
                [] { return letters(); });
     if (overlaps) all.overlap_steps();
     served found;

@@ -125,6 +125,25 @@ TEST_CASE("Statistics as JSON") {
     CHECK(text.ends_with("\"preemptions\":0}"));
 }
 
+TEST_CASE("Time in which a GPU has nothing to do, and steps that were launched ahead") {
+    double now = 0;
+    statistics all([&] { return now; });
+    for (int step = 0; step < 4; ++step) {
+        all.step_begins();
+        now += 1;
+        all.step_ends({.sequences = 1, .tokens = 1});
+    }
+    CHECK(all.summary().text().find("GPU") == std::string::npos);
+    CHECK(all.summary().json().find("\"steps_ahead\":0,\"busy_seconds\":4,") != std::string::npos);
+    for (int step = 0; step < 3; ++step) all.launched_ahead();
+    all.device_idled(0.25);
+    all.device_idled(0.75);
+    CHECK(all.summary().text().find("\nGPU             idle for 250000.0 us between steps on average, 25.0 % of the "
+                                    "time; 75.0 % of steps ahead\n") != std::string::npos);
+    CHECK(all.summary().json().find("\"steps_ahead\":3,\"device_idle_seconds\":1,\"busy_seconds\":4,") !=
+          std::string::npos);
+}
+
 TEST_CASE("Statistics of drafts") {
     statistics all([] { return 0.0; });
     for (int i = 0; i < 6; ++i) all.token(1);
