@@ -8,11 +8,11 @@
 #include <imbrex/core/error.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* extension = ".kv";
 constexpr const char* unfinished = ".tmp";
-constexpr std::size_t most_readers = 8;
+constexpr unsigned most_readers = 8;
 
 std::string reason() {
     return std::strerror(errno);
@@ -96,10 +96,17 @@ disk_level::disk_level(disk_level_options options) : options_(std::move(options)
     } catch (const std::filesystem::filesystem_error& failure) {
         report(options_.directory.string() + " cannot be read: " + failure.code().message());
     }
+    std::unique_lock guard(mutex_);
+    unlink_files(guard);
+    guard.unlock();
     if (writes_) writer_ = std::thread([this] { write_jobs(); });
+    reader_ = std::make_unique<disk_reader>(
+        [this](const disk_block& block, std::size_t bytes) { return read_block(block, bytes); },
+        static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, most_readers)));
 }
 
 disk_level::~disk_level() {
+    reader_.reset();
     {
         const std::lock_guard guard(mutex_);
         ends_ = true;
@@ -176,8 +183,8 @@ void disk_level::remove(id entry, bool evicted) {
     const auto found = files_.find(entry);
     const file& old = found->second;
     if (writes_) {
-        std::error_code gone;
-        std::filesystem::remove(path_of(old.key, old.group), gone);
+        unlinked_.push_back(path_of(old.key, old.group));
+        changed_.notify_all();
     }
     const auto groups = by_key_.find(old.key);
     groups->second.erase(old.group);
@@ -200,29 +207,36 @@ void disk_level::write_later(ticket number, disk_block block, std::span<const st
     const std::lock_guard guard(mutex_);
     if (!writes_ || find(block.key, block.group)) return;
     jobs_.push_back({.number = number, .block = std::move(block), .from = from});
+    job_of_[number] = std::prev(jobs_.end());
     changed_.notify_all();
 }
 
 bool disk_level::cancel(ticket number) {
     const std::lock_guard guard(mutex_);
     if (writing_ == number) return false;
-    const auto lost = std::erase_if(jobs_, [&](const job& each) { return each.number == number; });
-    counts_.lost_blocks += static_cast<std::int64_t>(lost);
+    if (const auto found = job_of_.find(number); found != job_of_.end()) {
+        jobs_.erase(found->second);
+        job_of_.erase(found);
+        ++counts_.lost_blocks;
+    }
     return true;
 }
 
 void disk_level::flush() {
     std::unique_lock guard(mutex_);
-    changed_.wait(guard, [&] { return (jobs_.empty() || !writes_) && !writing_; });
+    changed_.wait(guard, [&] { return ((jobs_.empty() && unlinked_.empty()) || !writes_) && !writing_; });
 }
 
 void disk_level::write_jobs() {
     std::unique_lock guard(mutex_);
     for (;;) {
-        changed_.wait(guard, [&] { return ends_ || (!jobs_.empty() && writes_); });
+        changed_.wait(guard, [&] { return ends_ || (writes_ && (!jobs_.empty() || !unlinked_.empty())); });
+        unlink_files(guard);
         if (ends_) return;
+        if (jobs_.empty()) continue;
         const job next = std::move(jobs_.front());
         jobs_.pop_front();
+        job_of_.erase(next.number);
         writing_ = next.number;
         guard.unlock();
         write(next);
@@ -230,6 +244,18 @@ void disk_level::write_jobs() {
         writing_.reset();
         changed_.notify_all();
     }
+}
+
+// While the lock is not held: a step must not wait for it.
+void disk_level::unlink_files(std::unique_lock<std::mutex>& guard) {
+    if (unlinked_.empty()) return;
+    const std::vector<std::filesystem::path> paths = unlinked_;
+    guard.unlock();
+    std::error_code gone;
+    for (const auto& each : paths) std::filesystem::remove(each, gone);
+    guard.lock();
+    unlinked_.erase(unlinked_.begin(), unlinked_.begin() + static_cast<std::ptrdiff_t>(paths.size()));
+    changed_.notify_all();
 }
 
 void disk_level::write(const job& wanted) {
@@ -245,12 +271,13 @@ void disk_level::write(const job& wanted) {
     }
     const auto size = static_cast<std::int64_t>(bytes.size());
     {
-        const std::lock_guard guard(mutex_);
+        std::unique_lock guard(mutex_);
         if (size > options_.bytes || find(wanted.block.key, wanted.block.group)) {
             counts_.lost_blocks += size > options_.bytes;
             return;
         }
         evict_down_to(options_.bytes - size);
+        unlink_files(guard);
     }
     failure = write_file(path, bytes);
     const std::lock_guard guard(mutex_);
@@ -262,6 +289,7 @@ void disk_level::write(const job& wanted) {
     }
     counts_.lost_blocks += 1 + static_cast<std::int64_t>(jobs_.size());
     jobs_.clear();
+    job_of_.clear();
     writes_ = false;
     report(path.string() + " cannot be written (" + failure + "): nothing more is written, what is there is read");
 }
@@ -287,12 +315,13 @@ std::string disk_level::write_file(const std::filesystem::path& path, std::span<
     return {};
 }
 
-disk_level::content disk_level::read_one(const disk_block& block, std::size_t block_bytes) {
+disk_content disk_level::read_block(const disk_block& block, std::size_t block_bytes) {
+    if (options_.before_read) options_.before_read(block);
     if (!has(block.key, block.group)) return {};
     const auto path = path_of(block.key, block.group);
     std::string failure;
     std::int64_t file_bytes = 0;
-    content made;
+    disk_content made;
     try {
         if (const auto bytes = read_file(path)) {
             file_bytes = static_cast<std::int64_t>(bytes->size());
@@ -315,22 +344,6 @@ disk_level::content disk_level::read_one(const disk_block& block, std::size_t bl
     ++counts_.loaded_blocks;
     counts_.loaded_bytes += file_bytes;
     return made;
-}
-
-std::vector<disk_level::content> disk_level::read(const std::vector<disk_block>& blocks,
-                                                  const std::vector<std::size_t>& block_bytes) {
-    std::vector<content> contents(blocks.size());
-    std::atomic<std::size_t> next = 0;
-    const auto read_some = [&] {
-        for (std::size_t i = next++; i < blocks.size(); i = next++) contents[i] = read_one(blocks[i], block_bytes[i]);
-    };
-    std::vector<std::thread> helpers;
-    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-    for (std::size_t i = 1; i < std::min({most_readers, cores, blocks.size() / 4}); ++i)
-        helpers.emplace_back(read_some);
-    read_some();
-    for (std::thread& each : helpers) each.join();
-    return contents;
 }
 
 bool disk_level::writes() const {

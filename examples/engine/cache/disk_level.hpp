@@ -3,17 +3,19 @@
 //   <directory>/lock              the process that holds it writes; others only read
 //   <directory>/3f/9a41....0.kv   the block with key 3f9a41... of cache group 0
 //
-// Files appear complete, by rename. A thread writes them; reads happen in the calling thread and its helpers. A file
-// that is damaged is reported, removed and never used. When a file cannot be written (a full disk), the level reports it
-// and writes no more. Entries of other models lie beside each other and share the budget.
+// Files appear complete, by rename. A thread writes and removes them, others read them (disk_reader.hpp): no function
+// but flush() waits for the disk. A file that is damaged is reported, removed and never used. When a file cannot be
+// written (a full disk), the level reports it and writes no more. Entries of other models lie beside each other and share
+// the budget.
 //
-// Thread-safe as far as the writer goes: call it from one thread.
+// Thread-safe as far as these threads go: call it from one thread.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <filesystem>
+#include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,6 +28,7 @@
 
 #include "engine/cache/block_codec.hpp"
 #include "engine/cache/disk_entry.hpp"
+#include "engine/cache/disk_reader.hpp"
 #include "engine/cache/eviction_order.hpp"
 #include "engine/cache/level_counts.hpp"
 
@@ -36,11 +39,11 @@ struct disk_level_options {
     std::int64_t bytes = 0;
     cache_policy policy = cache_policy::lru;
     block_codec codec{};
+    std::function<void(const disk_block&)> before_read{};  // for tests: called by the threads that read
 };
 
 class disk_level {
   public:
-    using content = std::shared_ptr<const std::vector<std::byte>>;
     using ticket = std::int64_t;
 
     // Throws for invalid options. A directory that cannot be used is reported, and the level stays empty.
@@ -61,8 +64,8 @@ class disk_level {
     // Waits until all is written.
     void flush();
 
-    // The contents of these blocks, null where one cannot be had: the level does not have it from then on.
-    std::vector<content> read(const std::vector<disk_block>& blocks, const std::vector<std::size_t>& block_bytes);
+    // Begins to read these blocks. The level does not have those from then on that turn out to be damaged or gone.
+    disk_reader& reader() { return *reader_; }
 
     // Whether blocks can still be written.
     bool writes() const;
@@ -90,7 +93,8 @@ class disk_level {
     void write_jobs();
     void write(const job& wanted);
     std::string write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) const;
-    content read_one(const disk_block& block, std::size_t block_bytes);
+    disk_content read_block(const disk_block& block, std::size_t block_bytes);
+    void unlink_files(std::unique_lock<std::mutex>& guard);
 
     // With the lock held.
     std::optional<id> find(const content_key& key, int group) const;
@@ -105,8 +109,10 @@ class disk_level {
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     bool writes_ = false, ends_ = false;
-    std::deque<job> jobs_;
+    std::list<job> jobs_;
+    std::unordered_map<ticket, std::list<job>::iterator> job_of_;
     std::optional<ticket> writing_;
+    std::vector<std::filesystem::path> unlinked_;  // files of removed entries, for the thread that writes
     std::unordered_map<content_key, std::map<int, id>, content_key_hash> by_key_;
     std::unordered_map<id, file> files_;
     eviction_order order_;
@@ -114,6 +120,7 @@ class disk_level {
     level_counts counts_;
     std::vector<std::string> messages_;
     std::thread writer_;
+    std::unique_ptr<disk_reader> reader_;  // ends before the rest
 };
 
 }  // namespace imbrex::engine

@@ -34,7 +34,7 @@ step_cost_file::step_cost_file(const std::string& path, const text_engine& model
 }
 
 void step_cost_file::add(const step_load& load, double seconds) {
-    if (!file_.is_open()) return;
+    if (!file_.is_open() || load == step_load{}) return;  // a step may wait for files
     file_ << json{{"source", source_},
                   {"seconds", seconds},
                   {"prompts", load.prompts},

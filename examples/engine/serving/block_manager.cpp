@@ -65,98 +65,103 @@ int block_manager::blocks_of_window(int group) const {
     return blocks_for(this->group(group).window) + 1;
 }
 
-cached_prefix block_manager::find_cached_prefix(std::span<const int> tokens) const {
-    cached_prefix found;
-    found.table.groups.resize(groups_.size());
-    if (caching_ == prefix_caching::off || tokens.empty()) return found;
+cached_prefix block_manager::find_cached_prefix(std::span<const int> tokens, const disk_read* files) const {
+    return prefix_of(find_path(tokens, files), tokens, files);
+}
+
+std::vector<disk_block> block_manager::files_of_prefix(std::span<const int> tokens) const {
+    const disk_level* const disk = lower_ ? lower_->disk() : nullptr;
+    if (disk == nullptr) return {};
     const auto size = static_cast<std::size_t>(block_size_);
-    std::vector<prefix_point> path{{.key = tree_.key(prefix_tree::root)}};
-    std::vector<int> unbroken(groups_.size());  // blocks without a gap up to the last point of the path
-    while (path.size() * size < tokens.size()) {
-        const auto next = next_point(path.back(), tokens.subspan((path.size() - 1) * size, size));
-        if (!next) break;
-        const int blocks = static_cast<int>(path.size());
-        path.push_back(*next);
-        bool is_hit = true;
-        for (int i = 0; i < num_groups(); ++i) {
-            int& own = unbroken[static_cast<std::size_t>(i)];
-            own = place_of(*next, i) == cache_place::nowhere ? 0 : own + 1;
-            is_hit = is_hit && own >= blocks - first_block(i, blocks * block_size_);
+    const auto [path, blocks] = find_path(tokens, disk);
+    std::vector<disk_block> found;
+    for (int i = 0; i < num_groups(); ++i) {
+        for (auto at = static_cast<std::size_t>(first_block(i, static_cast<int>(blocks * size))); at < blocks; ++at) {
+            if (place_of(path[at + 1], i, disk) != cache_place::disk) continue;
+            const auto own = tokens.subspan(at * size, size);
+            found.push_back(
+                {.key = path[at + 1].key, .parent = path[at].key, .group = i, .tokens = {own.begin(), own.end()}});
         }
-        if (is_hit) found.tokens = blocks * block_size_;
     }
-    fill_table(found, path, tokens);
     return found;
 }
 
-std::optional<block_manager::prefix_point> block_manager::next_point(const prefix_point& from,
-                                                                     std::span<const int> tokens) const {
-    const auto node = from.node == prefix_tree::none ? prefix_tree::none : tree_.find(from.node, tokens);
-    if (node != prefix_tree::none) return prefix_point{.node = node, .key = tree_.key(node)};
-    if (!lower_ || lower_->disk() == nullptr) return {};
-    const prefix_point below{.node = prefix_tree::none, .key = next_key(from.key, tokens)};
-    return lower_->disk()->has_any(below.key) ? std::optional(below) : std::nullopt;
+template <class Files>
+block_manager::prefix_path block_manager::find_path(std::span<const int> tokens, const Files* files) const {
+    const auto size = static_cast<std::size_t>(block_size_);
+    prefix_path found{.points = {{.key = tree_.key(prefix_tree::root)}}};
+    if (caching_ == prefix_caching::off) return found;
+    std::vector<int> unbroken(groups_.size());  // blocks without a gap up to the last point of the path
+    while (found.points.size() * size < tokens.size()) {
+        const auto next =
+            next_point(found.points.back(), tokens.subspan((found.points.size() - 1) * size, size), files);
+        if (!next) break;
+        const int blocks = static_cast<int>(found.points.size());
+        found.points.push_back(*next);
+        bool is_hit = true;
+        for (int i = 0; i < num_groups(); ++i) {
+            int& own = unbroken[static_cast<std::size_t>(i)];
+            own = place_of(*next, i, files) == cache_place::nowhere ? 0 : own + 1;
+            is_hit = is_hit && own >= blocks - first_block(i, blocks * block_size_);
+        }
+        if (is_hit) found.blocks = static_cast<std::size_t>(blocks);
+    }
+    return found;
 }
 
-block_manager::cache_place block_manager::place_of(const prefix_point& at, int group) const {
+template <class Files>
+std::optional<block_manager::prefix_point> block_manager::next_point(const prefix_point& from,
+                                                                     std::span<const int> tokens,
+                                                                     const Files* files) const {
+    const auto node = from.node == prefix_tree::none ? prefix_tree::none : tree_.find(from.node, tokens);
+    if (node != prefix_tree::none) return prefix_point{.node = node, .key = tree_.key(node)};
+    if (files == nullptr) return {};
+    const prefix_point below{.node = prefix_tree::none, .key = next_key(from.key, tokens)};
+    return files->has_any(below.key) ? std::optional(below) : std::nullopt;
+}
+
+template <class Files>
+block_manager::cache_place block_manager::place_of(const prefix_point& at, int group, const Files* files) const {
     if (at.node != prefix_tree::none) {
         if (tree_.block(at.node, group) != no_block) return cache_place::kv_cache;
         if (tree_.slot(at.node, group) != no_block) return cache_place::host;
     }
-    const bool is_file = lower_ && lower_->disk() != nullptr && lower_->disk()->has(at.key, group);
-    return is_file ? cache_place::disk : cache_place::nowhere;
+    return files != nullptr && files->has(at.key, group) ? cache_place::disk : cache_place::nowhere;
 }
 
-// path[i + 1] is where block i ends.
-void block_manager::fill_table(cached_prefix& found, std::span<const prefix_point> path,
-                               std::span<const int> tokens) const {
-    const auto size = static_cast<std::size_t>(block_size_);
-    const auto blocks = static_cast<std::size_t>(found.tokens) / size;
+cached_prefix block_manager::prefix_of(const prefix_path& path, std::span<const int> tokens,
+                                       const disk_read* files) const {
+    const auto& [points, blocks] = path;
+    const int length = static_cast<int>(blocks) * block_size_;
+    cached_prefix found{.tokens = length};
     std::vector<cache_place> lowest(blocks, cache_place::kv_cache);
+    found.table.groups.assign(groups_.size(), std::vector<int>(blocks, no_block));
     for (int i = 0; i < num_groups(); ++i) {
         std::vector<int>& table = found.table.groups[static_cast<std::size_t>(i)];
-        table.resize(blocks, no_block);
-        for (auto at = static_cast<std::size_t>(first_block(i, found.tokens)); at < blocks; ++at) {
-            const prefix_point& point = path[at + 1];
-            const cache_place place = place_of(point, i);
+        for (auto at = static_cast<std::size_t>(first_block(i, length)); at < blocks; ++at) {
+            const prefix_point& point = points[at + 1];
+            const cache_place place = place_of(point, i, files);
             lowest[at] = std::max(lowest[at], place);
             if (place == cache_place::kv_cache) {
                 table[at] = tree_.block(point.node, i);
-                continue;
-            }
-            prefix_load wanted{.group = i, .index = static_cast<int>(at)};
-            if (place == cache_place::host) {
-                wanted.slot = tree_.slot(point.node, i);
+            } else if (place == cache_place::host) {
+                found.loads.push_back({.group = i, .index = static_cast<int>(at), .slot = tree_.slot(point.node, i)});
             } else {
-                const auto own = tokens.subspan(at * size, size);
-                wanted.file = disk_block{
-                    .key = point.key, .parent = path[at].key, .group = i, .tokens = {own.begin(), own.end()}};
+                found.loads.push_back(
+                    {.group = i, .index = static_cast<int>(at), .data = files->content(point.key, i)});
             }
-            found.loads.push_back(std::move(wanted));
         }
     }
     found.table.cached = static_cast<int>(blocks);
     found.host_tokens = static_cast<int>(std::ranges::count(lowest, cache_place::host)) * block_size_;
     found.disk_tokens = static_cast<int>(std::ranges::count(lowest, cache_place::disk)) * block_size_;
     std::size_t known = blocks;
-    while (path[known].node == prefix_tree::none) --known;
-    found.table.node = path[known].node;
+    while (points[known].node == prefix_tree::none) --known;
+    found.table.node = points[known].node;
+    const auto size = static_cast<std::size_t>(block_size_);
     const auto unknown = tokens.subspan(known * size, (blocks - known) * size);
     found.unknown_tokens.assign(unknown.begin(), unknown.end());
-}
-
-bool block_manager::read_files(cached_prefix& known) {
-    std::vector<disk_block> files;
-    for (const prefix_load& each : known.loads) {
-        if (each.file) files.push_back(*each.file);
-    }
-    if (files.empty()) return true;
-    std::vector<disk_level::content> contents = lower_->read(files);
-    auto next = contents.begin();
-    for (prefix_load& each : known.loads) {
-        if (each.file) each.data = std::move(*next++);
-    }
-    return std::ranges::none_of(known.loads, [](const prefix_load& each) { return each.file && !each.data; });
+    return found;
 }
 
 std::optional<cached_prefix> block_manager::shared_prefix(const block_table& of, int tokens) const {

@@ -33,12 +33,11 @@ namespace imbrex::engine {
 
 enum class prefix_caching { off, on };
 
-// A block that has to be loaded from a lower level: from its slot, or from a file.
+// A block that has to be loaded from a lower level: from its slot, or from what was read of its file.
 struct prefix_load {
-    int group = 0, index = 0;          // in the table
-    int slot = no_block;               // or the file
-    std::optional<disk_block> file{};  //
-    disk_level::content data{};        // of the file, after read_files
+    int group = 0, index = 0;  // in the table
+    int slot = no_block;
+    disk_content data{};
 };
 
 // Leading tokens of a sequence that are in the cache. Nothing holds the blocks yet.
@@ -75,10 +74,12 @@ class block_manager {
     std::int64_t max_sequence_tokens() const;
 
     // The longest prefix of these tokens that is cached. The last token is never included: it must be computed to get
-    // logits.
-    cached_prefix find_cached_prefix(std::span<const int> tokens) const;
-    // Reads the files of the prefix. False if one is not there any more or damaged: look for the prefix again.
-    bool read_files(cached_prefix& known);
+    // logits. Of the blocks in files, those count that were read.
+    cached_prefix find_cached_prefix(std::span<const int> tokens, const disk_read* files = nullptr) const;
+    // Files with blocks of the longest prefix that there is with them.
+    std::vector<disk_block> files_of_prefix(std::span<const int> tokens) const;
+    // Begins to read them in the background; null while other reads take too much memory. A damaged file is then no hit.
+    std::shared_ptr<disk_read> read_files(const std::vector<disk_block>& files) { return lower_->read(files); }
     // The first tokens of another sequence, which has computed them; nothing if it no longer has the blocks of a window.
     std::optional<cached_prefix> shared_prefix(const block_table& of, int tokens) const;
 
@@ -128,9 +129,19 @@ class block_manager {
         content_key key{};
     };
     enum class cache_place { nowhere, kv_cache, host, disk };
-    std::optional<prefix_point> next_point(const prefix_point& from, std::span<const int> tokens) const;
-    cache_place place_of(const prefix_point& at, int group) const;
-    void fill_table(cached_prefix& found, std::span<const prefix_point> path, std::span<const int> tokens) const;
+    // The prefix in blocks, and the path to it. Files is a disk_level or a disk_read: what it has counts; or null.
+    struct prefix_path {
+        std::vector<prefix_point> points{};  // points[i + 1] is where block i ends
+        std::size_t blocks = 0;              // of the prefix
+    };
+    template <class Files>
+    prefix_path find_path(std::span<const int> tokens, const Files* files) const;
+    template <class Files>
+    std::optional<prefix_point> next_point(const prefix_point& from, std::span<const int> tokens,
+                                           const Files* files) const;
+    template <class Files>
+    cache_place place_of(const prefix_point& at, int group, const Files* files) const;
+    cached_prefix prefix_of(const prefix_path& path, std::span<const int> tokens, const disk_read* files) const;
     void load(const cached_prefix& known, block_table& made);
     bool extend_group(int group, block_table& table, int tokens);
     void cache_block(int group, int& block, prefix_tree::node_id node);

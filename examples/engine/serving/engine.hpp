@@ -20,6 +20,7 @@
 #include "engine/serving/step_load.hpp"
 #include "engine/serving/stop_strings.hpp"
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <deque>
@@ -110,13 +111,18 @@ class engine {
     }
 
     // Runs one batch and returns its events; empty if there is no work. If the batch fails, its sequences are recomputed by
-    // the next steps.
+    // the next steps. While all sequences wait for files of the prefix cache, it waits for a moment.
     std::vector<event> step() {
         failed_batch_.clear();
         if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
         if (in_flight_.empty()) launch(scheduler_.schedule());
         if (overlaps_) launch_ahead();
-        if (!in_flight_.empty()) finish();
+        if (!in_flight_.empty()) {
+            finish();
+        } else {
+            last_step_ = {};
+            scheduler_.wait_for_files(most_wait);
+        }
         if (overlaps_ && in_flight_.empty()) launch_early();
         std::vector<event> events;
         for (const progress& each : std::exchange(finished_, {})) {
@@ -154,6 +160,8 @@ class engine {
     statistics_summary summary() const { return statistics_.summary(); }
 
   private:
+    static constexpr std::chrono::milliseconds most_wait{2};  // then the caller may add and cancel requests
+
     struct output {
         detokenize_function decode;
         stop_string_filter text;
@@ -313,7 +321,9 @@ class engine {
              .host_tokens = counts.host_tokens,
              .disk_tokens = counts.disk_tokens,
              .host_cache = lower ? std::optional(lower->host_counts()) : std::nullopt,
-             .disk_cache = lower && lower->disk() ? std::optional(lower->disk()->counts()) : std::nullopt});
+             .disk_cache = lower && lower->disk() ? std::optional(lower->disk()->counts()) : std::nullopt,
+             .disk_waits = counts.disk_waits,
+             .disk_wait_seconds = counts.disk_wait_seconds});
     }
 
     Runner& runner_;

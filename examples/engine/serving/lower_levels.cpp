@@ -57,7 +57,7 @@ void lower_levels::save_for_disk(prefix_tree& tree, prefix_tree::node_id node, i
     if (saved_at_end_.emplace(node, group).second) save(tree, node, group, block);
 }
 
-void lower_levels::load(int group, int block, int slot, disk_level::content data) {
+void lower_levels::load(int group, int block, int slot, disk_content data) {
     pending_.loads.push_back({.group = group, .block = block, .slot = slot, .data = std::move(data)});
     if (slot == no_block) return;
     host_.use(group, slot);
@@ -86,10 +86,19 @@ void lower_levels::finish(const prefix_tree& tree, const block_moves& done) {
     }
 }
 
-std::vector<disk_level::content> lower_levels::read(const std::vector<disk_block>& blocks) {
+std::shared_ptr<disk_read> lower_levels::read(const std::vector<disk_block>& blocks) {
+    std::int64_t held = 0;
+    std::erase_if(reads_, [](const auto& each) { return each.expired(); });
+    for (const auto& each : reads_) held += static_cast<std::int64_t>(each.lock()->bytes());
     std::vector<std::size_t> sizes;
-    for (const disk_block& each : blocks) sizes.push_back(static_cast<std::size_t>(bytes(each.group)));
-    return options_.disk->read(blocks, sizes);
+    for (const disk_block& each : blocks) {
+        sizes.push_back(static_cast<std::size_t>(bytes(each.group)));
+        held += bytes(each.group);
+    }
+    if (!reads_.empty() && held > options_.most_read_bytes) return {};
+    auto made = options_.disk->reader().read(blocks, sizes);
+    reads_.push_back(made);
+    return made;
 }
 
 void lower_levels::abandon(prefix_tree& tree, const block_moves& failed) {

@@ -34,6 +34,8 @@ class lower_levels {
         std::shared_ptr<disk_level> disk{};  // or null
         block_store* store = nullptr;        // for the disk: where the slots are
         content_key root_key{};              // for the disk: of the model
+        // Host memory for blocks from files that wait for their sequence to start. One sequence may exceed it.
+        std::int64_t most_read_bytes = std::int64_t{1} << 30;
     };
 
     // The bytes of a block of each cache group.
@@ -50,7 +52,7 @@ class lower_levels {
     // The block gets the content of this slot, or the bytes of a file. The sources of all loads of a prefix are pinned
     // before the first save could evict one.
     void pin(int group, int slot) { host_.pin(group, slot); }
-    void load(int group, int block, int slot, disk_level::content data);
+    void load(int group, int block, int slot, disk_content data);
 
     // The moves since the last call, for the next batch.
     block_moves take_moves();
@@ -58,8 +60,8 @@ class lower_levels {
     void finish(const prefix_tree& tree, const block_moves& done);
     void abandon(prefix_tree& tree, const block_moves& failed);
 
-    // Contents of blocks that are in files; null where one is not there any more.
-    std::vector<disk_level::content> read(const std::vector<disk_block>& blocks);
+    // Begins to read files into host memory; null while others take too much of it.
+    std::shared_ptr<disk_read> read(const std::vector<disk_block>& blocks);
 
     const host_level& host() const { return host_; }
     disk_level* disk() const { return options_.disk.get(); }
@@ -78,6 +80,7 @@ class lower_levels {
     block_moves pending_;
     level_counts counts_;  // of host memory
     std::set<std::pair<prefix_tree::node_id, int>> saved_at_end_;
+    std::vector<std::weak_ptr<disk_read>> reads_;
 };
 
 }  // namespace imbrex::engine

@@ -97,6 +97,7 @@ bool scheduler::end(sequence_id id, finish_reason reason) {
     const pointer ended = found->second;
     waiting_.erase(ended);
     running_.erase(ended);
+    reads_.erase(id);
     sequences_.erase(found);
     ended->reason = reason;
     ended->state = reason == finish_reason::cancelled ? sequence_state::cancelled : sequence_state::finished;
@@ -214,9 +215,10 @@ void scheduler::append_blocks() {
 void scheduler::admit_waiting(batch& next) {
     for (auto it = waiting_.begin(); it != waiting_.end();) {
         const pointer first = *it;
-        if (waits_for_parent(*first)) {
+        if (waits_for_parent(*first) || waits_for_files(*first)) {
             ++it;
-        } else if (preempt_until_fits(*first) && start(first, next)) {
+        } else if (preempt_until_fits(*first)) {
+            start(first, next);
             it = waiting_.erase(it);
         } else {
             return;  // no overtaking: a long prompt would starve
@@ -227,6 +229,36 @@ void scheduler::admit_waiting(batch& next) {
 bool scheduler::waits_for_parent(const sequence& it) const {
     const sequence* parent = find(it.parent);
     return parent && parent->num_computed_tokens < it.length() - 1;
+}
+
+// Begins to read the files of its prefix, once: of a prefix that has changed in the meantime, the rest is computed.
+bool scheduler::waits_for_files(sequence& it) {
+    const auto known = reads_.find(it.id);
+    if (known == reads_.end()) {
+        const std::vector<disk_block> files =
+            find(it.parent) ? std::vector<disk_block>() : blocks_.files_of_prefix(findable_tokens(it));
+        it.state = files.empty() ? sequence_state::waiting : sequence_state::loading;
+        if (files.empty()) return false;
+        if (auto read = blocks_.read_files(files)) reads_.emplace(it.id, std::move(read));
+        return true;
+    }
+    if (it.state == sequence_state::loading && known->second->ended()) {
+        it.state = sequence_state::waiting;
+        ++counts_.disk_waits;
+        counts_.disk_wait_seconds += known->second->seconds();
+    }
+    return it.state == sequence_state::loading;
+}
+
+int scheduler::loading() const {
+    return static_cast<int>(
+        std::ranges::count(waiting_, sequence_state::loading, [](const pointer& it) { return it->state; }));
+}
+
+void scheduler::wait_for_files(std::chrono::milliseconds most) {
+    if (reads_.empty()) return;
+    blocks_.lower()->disk()->reader().wait(
+        most, [&] { return std::ranges::any_of(reads_, [](const auto& each) { return each.second->ended(); }); });
 }
 
 bool scheduler::preempt_until_fits(const sequence& it) {
@@ -246,16 +278,18 @@ cached_prefix scheduler::prefix_of(const sequence& it) const {
     if (const sequence* parent = find(it.parent); parent && !waits_for_parent(it)) {
         if (auto shared = blocks_.shared_prefix(parent->block_table, it.length() - 1)) return *std::move(shared);
     }
-    const int findable = options_.separate_prefill ? std::min(it.length(), it.num_prompt_tokens + 1) : it.length();
-    return blocks_.find_cached_prefix(std::span(it.tokens).first(static_cast<std::size_t>(findable)));
+    const auto read = reads_.find(it.id);
+    return blocks_.find_cached_prefix(findable_tokens(it), read == reads_.end() ? nullptr : read->second.get());
 }
 
-bool scheduler::start(const pointer& it, batch& next) {
-    cached_prefix known = prefix_of(*it);
-    while (!blocks_.read_files(known)) {
-        if (!fits(*it)) return false;  // without the lost file; it may in the next step
-        known = prefix_of(*it);
-    }
+std::span<const int> scheduler::findable_tokens(const sequence& it) const {
+    const int findable = options_.separate_prefill ? std::min(it.length(), it.num_prompt_tokens + 1) : it.length();
+    return std::span(it.tokens).first(static_cast<std::size_t>(findable));
+}
+
+void scheduler::start(const pointer& it, batch& next) {
+    const cached_prefix known = prefix_of(*it);
+    reads_.erase(it->id);
     it->block_table = blocks_.start(known, next.copies);
     it->num_computed_tokens = known.tokens;
     blocks_.extend_full(it->block_table, it->length());
@@ -267,7 +301,6 @@ bool scheduler::start(const pointer& it, batch& next) {
     counts_.cached_tokens += it->num_computed_tokens;
     counts_.host_tokens += known.host_tokens;
     counts_.disk_tokens += known.disk_tokens;
-    return true;
 }
 
 // The number of tokens of a sequence in the next batch.

@@ -9,13 +9,15 @@
 //
 // The first in order always gets a block, since all others can be preempted, so every step makes progress. Preemption
 // is by recompute: the sequence frees its blocks and waits; later it reuses blocks that are still cached and recomputes
-// the rest. Not thread-safe.
+// the rest. A sequence whose prefix lies in files waits until threads have read them (disk_reader.hpp), and those behind
+// it start. Not thread-safe.
 #pragma once
 
 #include "engine/serving/batch.hpp"
 #include "engine/serving/block_manager.hpp"
 #include "engine/serving/sequence.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -45,6 +47,8 @@ struct scheduler_counts {
     std::int64_t cached_tokens = 0;                 // of these, found in the prefix cache
     std::int64_t host_tokens = 0, disk_tokens = 0;  // of these, loaded from there
     std::int64_t drafted_tokens = 0, accepted_tokens = 0;
+    std::int64_t disk_waits = 0;   // sequences that have waited for files
+    double disk_wait_seconds = 0;  // of all of them
 };
 
 // A new token of a sequence. With accepted draft tokens a sequence gets several in a step, in order.
@@ -70,7 +74,8 @@ class scheduler {
     bool end(sequence_id id, finish_reason reason);
     bool cancel(sequence_id id) { return end(id, finish_reason::cancelled); }
 
-    // The next batch. Pass it to finish, or to abandon if it failed: its sequences are then recomputed.
+    // The next batch; without entries if no sequence can run: none is there, or all wait for files. Pass it to finish, or
+    // to abandon if it failed: its sequences are then recomputed.
     // Between schedule and finish, add_draft may give its entries up to max_draft tokens. A sequence keeps the sampled
     // tokens up to the first that differs from its draft: those that it would get one by one.
     batch schedule();
@@ -84,6 +89,9 @@ class scheduler {
     // The same, when the runner has no batch any more: those that are still in flight must be abandoned as well.
     void abandon(const batch& failed);
 
+    // Until a sequence has its files, or for this time; at once if none waits for files.
+    void wait_for_files(std::chrono::milliseconds most);
+
     // A batch without entries that saves blocks of the prefix cache for the disk level, as many as host memory takes, each
     // once. Without moves: all are saved, or cannot be. Pass it to finish or abandon if it has moves.
     batch save_cached();
@@ -93,8 +101,9 @@ class scheduler {
 
     bool idle() const { return sequences_.empty(); }
     int running() const { return static_cast<int>(running_.size()); }
-    int waiting() const { return static_cast<int>(waiting_.size()); }
-    const sequence* find(sequence_id id) const;  // null once it has ended
+    int waiting() const { return static_cast<int>(waiting_.size()); }  // also for files
+    int loading() const;                                               // for files alone
+    const sequence* find(sequence_id id) const;                        // null once it has ended
     const block_manager& blocks() const { return blocks_; }
     const scheduler_counts& counts() const { return counts_; }
 
@@ -121,10 +130,12 @@ class scheduler {
     // For the next token.
     bool has_blocks(const sequence& it) const { return blocks_.capacity(it.block_table) > it.num_computed_tokens; }
     bool waits_for_parent(const sequence& it) const;
+    bool waits_for_files(sequence& it);
+    std::span<const int> findable_tokens(const sequence& it) const;
     bool preempt_until_fits(const sequence& it);
     bool fits(const sequence& it) const;
     cached_prefix prefix_of(const sequence& it) const;
-    bool start(const pointer& it, batch& next);
+    void start(const pointer& it, batch& next);
     void preempt_last();
     void release_batch(const batch& past);
     int in_flight() const { return static_cast<int>(scheduled_ - released_); }
@@ -143,6 +154,7 @@ class scheduler {
     std::vector<ended_sequence> ended_in_flight_;  // their blocks are still held
     std::unordered_map<sequence_id, pointer> sequences_;
     std::set<pointer, goes_first> waiting_, running_;
+    std::unordered_map<sequence_id, std::shared_ptr<disk_read>> reads_;  // of waiting sequences
 };
 
 }  // namespace imbrex::engine

@@ -22,7 +22,8 @@ struct request {
     int priority = 0;  // higher runs first
 };
 
-enum class sequence_state { waiting, running, finished, cancelled };
+// loading: it waits for blocks of its prefix that are in files.
+enum class sequence_state { waiting, loading, running, finished, cancelled };
 // Stands for a token that the batch in flight samples.
 inline constexpr int unknown_token = -1;
 

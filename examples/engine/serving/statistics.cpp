@@ -86,6 +86,8 @@ statistics_summary statistics::summary() const {
     all.tokens_per_step = ratio(static_cast<double>(all.generated_tokens), sums_.tokens_per_step);
     all.host_cache = level_of(latest_.host_cache, latest_.host_tokens, latest_.prompt_tokens);
     all.disk_cache = level_of(latest_.disk_cache, latest_.disk_tokens, latest_.prompt_tokens);
+    all.disk_waits = latest_.disk_waits;
+    all.disk_wait_seconds = latest_.disk_wait_seconds;
     if (ttfts_.empty()) return all;
     std::vector<double> sorted = ttfts_;
     std::ranges::sort(sorted);
@@ -142,6 +144,10 @@ std::string statistics_summary::json() const {
     };
     add_level("host_cache", host_cache);
     add_level("disk_cache", disk_cache);
+    if (disk_cache.exists) {
+        add("disk_cache_waits", static_cast<double>(disk_waits));
+        add("disk_cache_wait_seconds", disk_wait_seconds);
+    }
     for (const auto& [name, joules] : {std::pair("gpu_joules", gpu_joules), std::pair("cpu_joules", cpu_joules)}) {
         if (joules) add(name, *joules);
     }
@@ -182,6 +188,9 @@ std::string statistics_summary::text() const {
     };
     level_line("host cache     ", host_cache);
     level_line("disk cache     ", disk_cache);
+    if (disk_waits > 0)
+        line("disk waits      %lld sequences, %.1f ms each\n", count(disk_waits),
+             disk_wait_seconds * 1e3 / static_cast<double>(disk_waits));
     line("preemptions     %lld\n", count(preemptions));
     if (drafted_tokens > 0) {
         line("drafts          %lld tokens, %lld accepted (%.1f %%); %.2f tokens a step and sequence\n",

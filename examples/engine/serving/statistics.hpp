@@ -42,6 +42,8 @@ struct statistics_summary {
     std::int64_t cached_tokens = 0;                          // of these, found in the prefix cache
     double prefix_cache_hit_rate = 0;                // fraction of initial tokens found in the cache, on any level
     cache_level_summary host_cache{}, disk_cache{};  // below the KV cache
+    std::int64_t disk_waits = 0;                     // sequences that have waited for files
+    double disk_wait_seconds = 0;                    // of all of them
     std::int64_t preemptions = 0;
     std::int64_t drafted_tokens = 0, accepted_tokens = 0;  // speculative decoding
     double acceptance_rate = 0;                            // accepted / drafted
@@ -61,6 +63,8 @@ struct step_statistics {
     std::int64_t drafted_tokens = 0, accepted_tokens = 0;                // the same
     std::int64_t host_tokens = 0, disk_tokens = 0;                       // of the cached ones
     std::optional<level_counts> host_cache{}, disk_cache{};
+    std::int64_t disk_waits = 0;   // since the start
+    double disk_wait_seconds = 0;  // the same
 };
 
 class statistics {
