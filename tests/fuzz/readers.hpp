@@ -198,7 +198,7 @@ inline void disk_entry(std::span<const std::byte> bytes) {
     for (const bool corrected : {false, true}) {
         if (corrected) correct_checksum(file);
         unless_refused([&] {
-            const engine::disk_entry found = read_disk_entry(file);
+            const imbrex::engine::disk_entry found = read_disk_entry(file);
             must(found.content.size() <= file.size() && found.block.tokens.size() <= file.size());
             if (found.block_bytes > 1 << 16) return;
             const auto size = static_cast<std::size_t>(found.block_bytes);

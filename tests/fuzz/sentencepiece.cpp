@@ -1,4 +1,4 @@
-#include "readers.hpp"
+#include "fuzz/readers.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
     imbrex::engine::fuzz::sentencepiece(std::as_bytes(std::span(data, size)));

@@ -6,6 +6,7 @@
 #include <imbrex/core/error.hpp>
 #include <iterator>
 
+#include "engine/chat/bounded_json.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
 namespace imbrex::engine {
@@ -60,8 +61,8 @@ void rename_for_harmony(json& messages) {
         for (json& call : message["tool_calls"]) {
             json& function = call.contains("function") ? call["function"] : call;
             if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-            json arguments = json::parse(function["arguments"].get<std::string>(), nullptr, false);
-            if (!arguments.is_discarded()) function["arguments"] = std::move(arguments);
+            if (auto arguments = parse_bounded_json(function["arguments"].get_ref<const std::string&>()))
+                function["arguments"] = std::move(*arguments);
         }
     }
 }

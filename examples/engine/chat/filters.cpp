@@ -5,6 +5,7 @@
 #include <imbrex/core/error.hpp>
 #include <map>
 
+#include "engine/chat/bounded_json.hpp"
 #include "engine/chat/builtins.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
@@ -95,9 +96,9 @@ value to_json_filter(const filter_call& call) {
 }
 
 value from_json_filter(const filter_call& call) {
-    const auto parsed = nlohmann::ordered_json::parse(text_of(call.of), nullptr, false);
-    require(!parsed.is_discarded(), "from_json: the text is not JSON");
-    return from_json(parsed);
+    const auto parsed = parse_bounded_json(text_of(call.of));
+    require(parsed.has_value(), "from_json: the text is not JSON, or nests deeper than ", deepest_json, " levels");
+    return from_json(*parsed);
 }
 
 value indent(const filter_call& call) {

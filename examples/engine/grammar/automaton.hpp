@@ -24,7 +24,11 @@ class compile_budget {
     void take_work(std::size_t count);
 
   private:
+#if defined(FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION)  // many small inputs find more than few that take seconds
+    std::size_t states_ = std::size_t{1} << 14, work_ = std::size_t{1} << 19;
+#else
     std::size_t states_ = std::size_t{1} << 20, work_ = std::size_t{1} << 25;
+#endif
 };
 
 struct byte_edge {

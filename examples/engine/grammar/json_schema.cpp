@@ -201,7 +201,7 @@ class schema_compiler {
             const bool is_known =
                 keyword == "type" || keyword == "enum" || keyword == "const" || is_annotation(keyword) ||
                 std::ranges::any_of(known_types,
-                                    [&](const type_keywords& each) { return has(each.keywords, keyword); });
+                                    [&name = keyword](const type_keywords& each) { return has(each.keywords, name); });
             require(is_known, path, ": ", keyword, ": this keyword is not supported");
         }
     }

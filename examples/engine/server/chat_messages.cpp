@@ -2,6 +2,7 @@
 
 #include <imbrex/core/error.hpp>
 
+#include "engine/chat/bounded_json.hpp"
 #include "engine/server/sampling_fields.hpp"
 
 namespace imbrex::engine::server {
@@ -23,8 +24,8 @@ json read_tool_calls(const json& calls, const std::string& path) {
         json one = call;
         json& function = one["function"];
         if (function.contains("arguments") && function["arguments"].is_string()) {
-            json arguments = json::parse(function["arguments"].get_ref<const std::string&>(), nullptr, false);
-            if (!arguments.is_discarded()) function["arguments"] = std::move(arguments);
+            if (auto arguments = parse_bounded_json(function["arguments"].get_ref<const std::string&>()))
+                function["arguments"] = std::move(*arguments);
         }
         result.push_back(std::move(one));
     }

@@ -4,14 +4,14 @@
 #include <cmath>
 #include <imbrex/core/error.hpp>
 
+#include "engine/chat/bounded_json.hpp"
 #include "engine/tokenizer/utf8.hpp"
 
 namespace imbrex::engine::server {
 
 json parse_body(std::string_view body) {
-    // A stack is limited, and the search for a key is linear.
-    constexpr int deepest = 64;
-    constexpr std::size_t most_keys = 4096;
+    constexpr int deepest = deepest_json;
+    constexpr std::size_t most_keys = 4096;      // the search for a key is linear
     std::vector<std::size_t> keys(deepest + 1);  // of the open object at each depth
     const auto check = [&](int depth, json::parse_event_t event, json&) {
         if (depth > deepest) throw api_error(400, str_cat("the body nests deeper than ", deepest, " levels"));

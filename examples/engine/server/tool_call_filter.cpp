@@ -4,22 +4,24 @@
 #include <optional>
 #include <utility>
 
+#include "engine/chat/bounded_json.hpp"
+
 namespace imbrex::engine::server {
 
 namespace {
-
-using json = nlohmann::ordered_json;
 
 constexpr std::string_view opening = "<tool_call>", closing = "</tool_call>";
 constexpr std::string_view white_space = " \t\r\n";
 
 // Nothing unless the text is an object with a name and arguments.
 std::optional<tool_call> parse_call(std::string_view text) {
-    const json call = json::parse(text, nullptr, false);
+    const auto parsed = parse_bounded_json(text);
+    if (!parsed) return {};
+    const nlohmann::ordered_json& call = *parsed;
     if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return {};
     for (const char* const key : {"arguments", "parameters"}) {
         if (!call.contains(key)) continue;
-        const json& arguments = call[key];
+        const nlohmann::ordered_json& arguments = call[key];
         return tool_call{call["name"], arguments.is_string() ? arguments.get<std::string>() : arguments.dump()};
     }
     return {};

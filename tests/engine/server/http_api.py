@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import tempfile
 import threading
 
 from served import Server, run_tests, soon
@@ -143,6 +144,19 @@ def keys_and_origins(program, model):
         assert "Access-Control-Allow-Origin" not in server.request("GET", "/v1/models")[1]
 
 
+def deep_arguments(program, model):
+    """Arguments of a call are a text of JSON: one that nests deeper than the stack allows stays a text."""
+    deep = "[" * 200_000 + "]" * 200_000
+    messages = [{"role": "user", "content": "Hi"},
+                {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": deep}}]}]
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+        template.write("{% for m in messages %}{{ m.content or m.tool_calls[0].function.arguments | length }}{% endfor %}")
+        template.flush()
+        with Server(program, model, "--template", template.name) as server:
+            status, reply = server.post("/v1/chat/completions", messages=messages, max_tokens=1)
+            assert status == 200, reply
+
+
 LONG = {"prompt": OPENING, "max_tokens": 480, "ignore_eos": True}
 
 
@@ -239,4 +253,4 @@ def many_clients(program, model):
 
 
 if __name__ == "__main__":
-    run_tests([completions, chat, errors, keys_and_origins, disconnects, limits, drain, many_clients])
+    run_tests([completions, chat, errors, deep_arguments, keys_and_origins, disconnects, limits, drain, many_clients])

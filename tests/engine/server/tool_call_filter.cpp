@@ -45,3 +45,9 @@ TEST_CASE("tool_call_filter: calls are found however the text is split") {
         }
     }
 }
+
+TEST_CASE("tool_call_filter: JSON that is deep enough to overflow a stack is no call") {
+    const std::string deep = std::string(300000, '[') + std::string(300000, ']');
+    const std::string call = R"(<tool_call>{"name": "f", "arguments": )" + deep + "}</tool_call>";
+    CHECK(filtered(call, call.size()) == chat_output{.content = call});
+}

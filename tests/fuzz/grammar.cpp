@@ -1,0 +1,6 @@
+#include "fuzz/grammar.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
+    imbrex::engine::fuzz::grammar(std::as_bytes(std::span(data, size)));
+    return 0;
+}
