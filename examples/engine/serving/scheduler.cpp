@@ -217,8 +217,8 @@ void scheduler::admit_waiting(batch& next) {
         const pointer first = *it;
         if (waits_for_parent(*first) || waits_for_files(*first)) {
             ++it;
-        } else if (preempt_until_fits(*first)) {
-            start(first, next);
+        } else if (const auto known = preempt_until_fits(*first)) {
+            start(first, *known, next);
             it = waiting_.erase(it);
         } else {
             return;  // no overtaking: a long prompt would starve
@@ -261,17 +261,17 @@ void scheduler::wait_for_files(std::chrono::milliseconds most) {
         most, [&] { return std::ranges::any_of(reads_, [](const auto& each) { return each.second->ended(); }); });
 }
 
-bool scheduler::preempt_until_fits(const sequence& it) {
-    while (!fits(it)) {
-        if (running_.empty() || (*running_.rbegin())->priority >= it.priority) return false;
+// Its prefix, if it fits.
+std::optional<cached_prefix> scheduler::preempt_until_fits(const sequence& it) {
+    for (;;) {
+        if (running() < options_.max_num_seqs) {
+            cached_prefix known = prefix_of(it);
+            // One spare block per running sequence avoids a preemption in the very next steps.
+            if (blocks_.can_start(known, it.length(), running())) return known;
+        }
+        if (running_.empty() || (*running_.rbegin())->priority >= it.priority) return std::nullopt;
         preempt_last();
     }
-    return true;
-}
-
-bool scheduler::fits(const sequence& it) const {
-    // One spare block per running sequence avoids a preemption in the very next steps.
-    return running() < options_.max_num_seqs && blocks_.can_start(prefix_of(it), it.length(), running());
 }
 
 cached_prefix scheduler::prefix_of(const sequence& it) const {
@@ -287,8 +287,7 @@ std::span<const int> scheduler::findable_tokens(const sequence& it) const {
     return std::span(it.tokens).first(static_cast<std::size_t>(findable));
 }
 
-void scheduler::start(const pointer& it, batch& next) {
-    const cached_prefix known = prefix_of(*it);
+void scheduler::start(const pointer& it, const cached_prefix& known, batch& next) {
     reads_.erase(it->id);
     it->block_table = blocks_.start(known, next.copies);
     it->num_computed_tokens = known.tokens;

@@ -132,10 +132,9 @@ class scheduler {
     bool waits_for_parent(const sequence& it) const;
     bool waits_for_files(sequence& it);
     std::span<const int> findable_tokens(const sequence& it) const;
-    bool preempt_until_fits(const sequence& it);
-    bool fits(const sequence& it) const;
+    std::optional<cached_prefix> preempt_until_fits(const sequence& it);
     cached_prefix prefix_of(const sequence& it) const;
-    void start(const pointer& it, batch& next);
+    void start(const pointer& it, const cached_prefix& known, batch& next);
     void preempt_last();
     void release_batch(const batch& past);
     int in_flight() const { return static_cast<int>(scheduled_ - released_); }
