@@ -4,6 +4,7 @@
 #include <imbrex/hw/host/thread_pool.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -23,6 +24,56 @@ TEST_CASE("calls the function once for every number") {
             CHECK(once);
         }
     }
+}
+
+TEST_CASE("pools of any size: more threads than cores or numbers, and threads that fell asleep between") {
+    for (const int threads : {1, 2, 3, 9, 70}) {
+        thread_pool pool(threads);
+        CHECK(pool.threads() == threads);
+        for (const int count : {3, 70, 5000, 2, 400}) {
+            std::vector<std::atomic<int>> times(count);
+            for (int repeat = 0; repeat < 20; ++repeat) pool.for_each(count, 0, [&](int i) { ++times[i]; });
+            bool every_time = true;
+            for (const auto& one : times) every_time = every_time && one == 20;
+            CHECK(every_time);
+            if (count == 70) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        }
+    }
+}
+
+TEST_CASE("a caller that sleeps while a helper works is woken") {
+    thread_pool pool(2);
+    for (int i = 0; i < 3; ++i) {
+        std::atomic<bool> began{false}, slow{false};
+        const auto caller = std::this_thread::get_id();
+        pool.for_each(2, 0, [&](int) {
+            if (std::this_thread::get_id() == caller) {
+                while (!began) std::this_thread::yield();
+            } else {
+                began = true;
+                std::this_thread::sleep_for(std::chrono::milliseconds(3));
+                slow = true;
+            }
+        });
+        CHECK(slow);
+    }
+}
+
+TEST_CASE("with few numbers left, a thread takes those of others") {
+    thread_pool pool(2);
+    std::atomic<int> done{0};
+    std::set<int> by_caller;
+    const auto caller = std::this_thread::get_id();
+    pool.for_each(10, 0, [&](int number) {
+        if (std::this_thread::get_id() == caller) {
+            by_caller.insert(number);
+        } else {
+            while (done < 9) std::this_thread::yield();  // this helper has one number and keeps it
+        }
+        ++done;
+    });
+    CHECK(done == 10);
+    CHECK(by_caller.size() >= 9);
 }
 
 TEST_CASE("one thread means the calling thread") {

@@ -1,5 +1,10 @@
-// The thread pool that runs the blocks of a grid in plain mode. Its threads start once. Between launches they spin for
-// some microseconds, since launches come in sequences and waking up takes longer than a small launch; then they sleep.
+// The thread pool that runs the blocks of a grid in plain mode. Its threads start once. Between launches they spin for a
+// moment, since launches come in sequences and waking up takes longer than a small launch; then they sleep.
+//
+// A launch divides its numbers into one share per thread, always the same ones, so that a thread meets the same weights in
+// each token. Whoever has finished takes numbers from the shares of others. The caller offers each helper its part in a
+// cache line of the helper's own, and withdraws the offer from helpers that have not come when nothing is left to do: a
+// helper whose core is busy with other programs delays nobody.
 // It uses POSIX threads: <thread> and <mutex> would cost nvcc a second per file.
 #pragma once
 
@@ -8,8 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
-#include <vector>
+#include <memory>
 
 namespace imbrex::hw {
 
@@ -29,45 +35,59 @@ class thread_pool {
         return one;
     }
 
-    int threads() const { return static_cast<int>(workers_.size()) + 1; }
-
-    // Calls work(i) for 0 <= i < count on up to `threads` threads including this one (0: all cores). An exception stops
-    // the distribution. That of the lowest i is rethrown here, the same for any number of threads.
-    template <class Work>
-    void for_each(int count, int threads, Work work) {
-        int next = 0, failed = count;
-        std::exception_ptr failure;
-        pthread_mutex_t failing = PTHREAD_MUTEX_INITIALIZER;
-        auto run = [&] {
-            for (int i = take(next); i < count; i = take(next)) {
-                try {
-                    work(i);
-                } catch (...) {
-                    __atomic_store_n(&next, count, __ATOMIC_RELAXED);
-                    const turn hold(failing);
-                    if (i < failed) failure = std::current_exception();
-                    failed = i < failed ? i : failed;
-                }
-            }
-        };
-        const int wanted = threads > 0 && threads < this->threads() ? threads : this->threads();
-        // A launch from inside a block, or concurrent with another launch, runs on its own thread only.
-        const bool have_turn = !__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE);
-        const int helpers = have_turn ? (count < wanted ? count : wanted) - 1 : 0;
-        if (helpers > 0)
-            start(
-                helpers, [](void* data) { (*static_cast<decltype(run)*>(data))(); }, &run);
-        run();
-        if (helpers > 0) finish();
-        if (have_turn) __atomic_store_n(&taken_, false, __ATOMIC_RELEASE);
-        if (failure) std::rethrow_exception(failure);
+    // The calling thread counts as one. If the system grants fewer threads, the pool uses those.
+    explicit thread_pool(int threads) : members_(new member[static_cast<std::size_t>(threads > 1 ? threads : 1)]) {
+        for (; threads_ < threads; ++threads_) {
+            member& one = members_[threads_];
+            one.pool = this;
+            if (pthread_create(&one.thread, nullptr, &thread_pool::serve, &one) != 0) break;
+        }
     }
-
+    ~thread_pool() {
+        {
+            const turn hold(mutex_);
+            ending_ = true;
+        }
+        pthread_cond_broadcast(&wake_);
+        for (int i = 1; i < threads_; ++i) pthread_join(members_[i].thread, nullptr);
+    }
     thread_pool(const thread_pool&) = delete;
     thread_pool& operator=(const thread_pool&) = delete;
 
+    int threads() const { return threads_; }
+
+    // Calls work(i) for 0 <= i < count on up to `threads` threads including this one (0: all cores). After an exception
+    // greater numbers are left out. That of the lowest number is rethrown here, the same for any number of threads.
+    template <class Work>
+    void for_each(int count, int threads, Work work) {
+        const int wanted = threads > 0 && threads < threads_ ? threads : threads_;
+        // A launch from inside a block, or concurrent with another launch, runs on its own thread only.
+        const bool have_turn = wanted > 1 && count > 1 && !__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE);
+        if (!have_turn) {
+            for (int i = 0; i < count; ++i) work(i);
+            return;
+        }
+        job<Work> now(work, count);
+        const int parts = count < wanted ? count : wanted;
+        start(count, parts, now);
+        now.run(*this, 0);
+        finish();
+        __atomic_store_n(&taken_, false, __ATOMIC_RELEASE);
+        now.rethrow();
+    }
+
   private:
-    // Holds the pool's lock.
+    enum class state : int { idle, offered, running };
+
+    // What belongs to a thread, in cache lines of its own; 0 is the caller. Numbers from next to end are its share.
+    struct alignas(128) member {
+        state now = state::idle;
+        int next = 0, end = 0;
+        thread_pool* pool = nullptr;
+        pthread_t thread{};
+    };
+
+    // Holds a lock.
     class turn {
       public:
         explicit turn(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
@@ -79,98 +99,170 @@ class thread_pool {
         pthread_mutex_t& mutex_;
     };
 
-    // If the system grants fewer threads, the pool uses those.
-    explicit thread_pool(int threads) {
-        for (int i = 1; i < threads; ++i) {
-            pthread_t worker;
-            if (pthread_create(&worker, nullptr, &thread_pool::serve, this) != 0) break;
-            workers_.push_back(worker);
-        }
-    }
-    ~thread_pool() {
-        {
-            const turn hold(mutex_);
-            ending_ = true;
-        }
-        pthread_cond_broadcast(&wake_);
-        for (const pthread_t worker : workers_) pthread_join(worker, nullptr);
-    }
+    struct any_job {
+        virtual void run(thread_pool& pool, int part) = 0;
 
-    static int take(int& next) { return __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED); }
+      protected:
+        ~any_job() = default;
+    };
 
-    void start(int helpers, void (*job)(void*), void* data) {
-        {
-            const turn hold(mutex_);
-            job_ = job;
-            data_ = data;
-            put(to_start_, helpers);
-            put(at_work_, helpers);
-        }
-        pthread_cond_broadcast(&wake_);
-    }
+    template <class Work>
+    class job final : public any_job {
+      public:
+        job(Work& work, int count) : work_(work), failed_(count) {}
 
-    void finish() {
-        {
-            const turn hold(mutex_);
-            // Helpers that have not started are no longer needed.
-            put(at_work_, at_work_ - to_start_);
-            put(to_start_, 0);
+        void run(thread_pool& pool, int part) override {
+            for (int i = 0; i < pool.parts_; ++i) {
+                member& owner = pool.members_[(part + i) % pool.parts_];
+                while (__atomic_load_n(&owner.next, __ATOMIC_RELAXED) < owner.end) {
+                    const int number = __atomic_fetch_add(&owner.next, 1, __ATOMIC_RELAXED);
+                    if (number >= owner.end || number >= __atomic_load_n(&failed_, __ATOMIC_RELAXED)) break;
+                    run(number);
+                }
+            }
         }
-        look_out([&] { return __atomic_load_n(&at_work_, __ATOMIC_RELAXED) == 0; });
+        void rethrow() const {
+            if (failure_) std::rethrow_exception(failure_);
+        }
+
+      private:
+        void run(int number) {
+            try {
+                work_(number);
+            } catch (...) {
+                const turn hold(failing_);
+                if (number > failed_) return;
+                failure_ = std::current_exception();
+                __atomic_store_n(&failed_, number, __ATOMIC_RELAXED);
+            }
+        }
+
+        Work& work_;
+        pthread_mutex_t failing_ = PTHREAD_MUTEX_INITIALIZER;
+        int failed_;  // the lowest number that has failed
+        std::exception_ptr failure_;
+    };
+
+    void start(int count, int parts, any_job& now) {
+        job_ = &now;
+        parts_ = parts;
+        for (int i = 0; i < parts; ++i) {
+            member& one = members_[i];
+            one.next = share_begin(count, parts, i);
+            one.end = share_begin(count, parts, i + 1);
+        }
+        for (int i = 1; i < parts; ++i) __atomic_store_n(&members_[i].now, state::offered, __ATOMIC_RELEASE);
+        // Two read-modify-writes of one variable have an order: either a sleeper sees its offer, or it is seen here.
+        if ((__atomic_fetch_or(&sleepers_, 0, __ATOMIC_ACQ_REL) & bits_below(parts)) == 0) return;
         const turn hold(mutex_);
-        while (at_work_ > 0) pthread_cond_wait(&done_, &mutex_);
+        pthread_cond_broadcast(&wake_);
+    }
+    static int share_begin(int count, int parts, int part) {
+        return static_cast<int>(static_cast<long long>(count) * part / parts);
     }
 
-    // The counts are changed under the lock and read without it.
-    static void put(int& count, int value) { __atomic_store_n(&count, value, __ATOMIC_RELAXED); }
-
-    // Spins until the condition is true or the spin time is over.
-    template <class Condition>
-    static void look_out(const Condition& condition) {
-        constexpr long patience = 50000;
-        for (const long begin = nanoseconds(); !condition() && nanoseconds() - begin < patience;) {}
+    // All numbers are taken: withdraws offers, and waits for the helpers that came.
+    void finish() {
+        for (int i = 1; i < parts_; ++i) {
+            state expected = state::offered;
+            __atomic_compare_exchange_n(&members_[i].now, &expected, state::idle, false, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_ACQUIRE);
+        }
+        if (look_out([&] { return is_done(); })) return;
+        const turn hold(mutex_);
+        __atomic_fetch_add(&caller_sleeps_, 1, __ATOMIC_ACQ_REL);
+        while (!is_done()) pthread_cond_wait(&done_, &mutex_);
+        __atomic_fetch_sub(&caller_sleeps_, 1, __ATOMIC_ACQ_REL);
     }
-    static long nanoseconds() {
-        timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return now.tv_sec * 1000000000L + now.tv_nsec;
+    bool is_done() const {
+        for (int i = 1; i < parts_; ++i) {
+            if (__atomic_load_n(&members_[i].now, __ATOMIC_ACQUIRE) != state::idle) return false;
+        }
+        return true;
     }
 
-    static void* serve(void* pool) {
-        auto& self = *static_cast<thread_pool*>(pool);
-        while (self.begin_job()) {
-            self.job_(self.data_);
-            self.end_job();
+    // The last bit stays set once one of the helpers from the 64th on has slept.
+    static constexpr int last_bit = 63;
+    int number_of(const member& one) const { return static_cast<int>(&one - members_.get()); }
+    bool bit_is_shared(const member& one) const { return number_of(one) >= last_bit; }
+    std::uint64_t bit_of(const member& one) const {
+        return std::uint64_t{1} << (bit_is_shared(one) ? last_bit : number_of(one));
+    }
+    static std::uint64_t bits_below(int parts) {
+        return parts > last_bit ? ~std::uint64_t{0} : (std::uint64_t{1} << parts) - 1;
+    }
+
+    static void* serve(void* data) {
+        auto& self = *static_cast<member*>(data);
+        while (self.pool->begin(self)) {
+            self.pool->job_->run(*self.pool, self.pool->number_of(self));
+            self.pool->end(self);
         }
         return nullptr;
     }
 
     // Waits for a job; false when the pool ends.
-    bool begin_job() {
-        look_out([&] { return __atomic_load_n(&to_start_, __ATOMIC_RELAXED) > 0; });
-        const turn hold(mutex_);
-        while (!ending_ && to_start_ == 0) pthread_cond_wait(&wake_, &mutex_);
-        if (ending_) return false;
-        put(to_start_, to_start_ - 1);
-        return true;
+    bool begin(member& self) {
+        const auto offered = [&] { return __atomic_load_n(&self.now, __ATOMIC_ACQUIRE) == state::offered; };
+        for (;;) {
+            if (!look_out(offered)) {
+                const turn hold(mutex_);
+                __atomic_fetch_or(&sleepers_, bit_of(self), __ATOMIC_ACQ_REL);
+                while (!ending_ && !offered()) pthread_cond_wait(&wake_, &mutex_);
+                if (!bit_is_shared(self)) __atomic_fetch_and(&sleepers_, ~bit_of(self), __ATOMIC_ACQ_REL);
+                if (ending_) return false;
+            }
+            state expected = state::offered;
+            if (__atomic_compare_exchange_n(&self.now, &expected, state::running, false, __ATOMIC_ACQUIRE,
+                                            __ATOMIC_RELAXED))
+                return true;
+        }
     }
-    void end_job() {
+    void end(member& self) {
+        __atomic_store_n(&self.now, state::idle, __ATOMIC_RELEASE);
+        if (__atomic_fetch_add(&caller_sleeps_, 0, __ATOMIC_ACQ_REL) == 0) return;
         const turn hold(mutex_);
-        put(at_work_, at_work_ - 1);
-        if (at_work_ == 0) pthread_cond_signal(&done_);
+        pthread_cond_signal(&done_);
     }
 
-    std::vector<pthread_t> workers_;
+    // Spins until the condition is true, after a while with a yield to other programs. False if the time is over.
+    template <class Condition>
+    static bool look_out(const Condition& condition) {
+        constexpr long alone = 50'000, together = 200'000;  // nanoseconds
+        const long began = nanoseconds();
+        for (long waited = 0; waited < together; waited = nanoseconds() - began) {
+            for (int i = 0; i < 16; ++i) {
+                if (condition()) return true;
+                relax();
+            }
+            if (waited > alone) sched_yield();
+        }
+        return false;
+    }
+    static void relax() {
+#if defined(__x86_64__)
+        asm volatile("pause");
+#elif defined(__aarch64__)
+        asm volatile("isb");
+#endif
+    }
+    static long nanoseconds() {
+        timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return now.tv_sec * 1'000'000'000L + now.tv_nsec;
+    }
+
+    std::unique_ptr<member[]> members_;
+    int threads_ = 1;
     bool taken_ = false;  // a launch is using the helpers
-    // Held for some nanoseconds at a time, so a thread spins before it sleeps.
-    pthread_mutex_t mutex_ = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+    any_job* job_ = nullptr;
+    int parts_ = 0;
+    std::uint64_t sleepers_ = 0;  // bits of helpers that wait for wake_
+    int caller_sleeps_ = 0;       // 1 while it waits for done_
+    bool ending_ = false;
+    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t wake_ = PTHREAD_COND_INITIALIZER;
     pthread_cond_t done_ = PTHREAD_COND_INITIALIZER;
-    void (*job_)(void*) = nullptr;
-    void* data_ = nullptr;
-    int to_start_ = 0;
-    int at_work_ = 0;
-    bool ending_ = false;
 };
 
 }  // namespace imbrex::hw
