@@ -116,14 +116,16 @@ class engine {
         failed_batch_.clear();
         if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
         if (in_flight_.empty()) launch(scheduler_.schedule());
-        if (overlaps_) launch_ahead();
+        // The first tokens after a pause are not delayed by the launch of another step.
+        const bool overlaps = overlaps_ && !in_flight_.empty() && !in_flight_.front().was_idle;
+        if (overlaps) launch_ahead();
         if (!in_flight_.empty()) {
             finish();
         } else {
             last_step_ = {};
             scheduler_.wait_for_files(most_wait);
         }
-        if (overlaps_ && in_flight_.empty()) launch_early();
+        if (overlaps && in_flight_.empty()) launch_early();
         std::vector<event> events;
         for (const progress& each : std::exchange(finished_, {})) {
             // A token before it may have completed a stop string.

@@ -128,8 +128,11 @@ std::optional<batch> scheduler::schedule_ahead(const batch& running) {
     batch next;
     advance(running);
     try {
+        num_ending_ = static_cast<int>(std::ranges::count_if(running_, &sequence::is_complete, &pointer::operator*));
         if (append_blocks_without_preemption()) complete(next);
+        num_ending_ = 0;
     } catch (...) {
+        num_ending_ = 0;
         take_back(running);
         throw;
     }
@@ -264,7 +267,7 @@ void scheduler::wait_for_files(std::chrono::milliseconds most) {
 // Its prefix, if it fits.
 std::optional<cached_prefix> scheduler::preempt_until_fits(const sequence& it) {
     for (;;) {
-        if (running() < options_.max_num_seqs) {
+        if (running() - num_ending_ < options_.max_num_seqs) {
             cached_prefix known = prefix_of(it);
             // One spare block per running sequence avoids a preemption in the very next steps.
             if (blocks_.can_start(known, it.length(), running())) return known;
@@ -339,7 +342,7 @@ void scheduler::fill_batch(batch& next) {
 // Drafts leave a free block to each running sequence: they cause no preemption.
 void scheduler::allow_drafts(batch& next, int budget) {
     const auto decodes = [](const batch_entry& entry) {
-        return entry.samples && entry.count == 1 && !entry.sequence->is_prefill();
+        return entry.samples && entry.count == 1 && !entry.sequence->is_prefill() && entry.input_row < 0;
     };
     const auto sharers = static_cast<int>(std::ranges::count_if(next.entries, decodes));
     if (sharers == 0) return;

@@ -144,6 +144,7 @@ class scheduler {
     int token_budget_;
     scheduler_counts counts_;
     sequence_id next_id_ = 0;
+    int num_ending_ = 0;  // while a batch is scheduled ahead: running sequences that the batch in flight completes
     bool prefill_turn_ = false;  // with separate_prefill: whether the last batch was a prefill
     struct ended_sequence {
         pointer sequence;

@@ -196,13 +196,13 @@ TEST_CASE("The next batch is launched while one runs, and before the events of t
         return model.log;
     };
     all.add({.prompt = {1, 2}, .max_new_tokens = 4, .eos_tokens = {}, .sampling = {.bias = {}, .stop = {}}});
+    CHECK(log_of_step(1) == "launch wait text ");  // at once
     CHECK(log_of_step(1) == "launch launch wait text ");
-    CHECK(log_of_step(1) == "launch wait text ");
     CHECK(log_of_step(1) == "launch wait text ");
     CHECK(log_of_step(1) == "wait text text ");  // nothing is left to launch; the end of the text
     CHECK(all.idle());
     CHECK(all.summary().steps == 4);
-    CHECK(all.summary().steps_ahead == 3);
+    CHECK(all.summary().steps_ahead == 2);
     CHECK(all.summary().computed_tokens == 2 + 3);
 }
 
@@ -215,11 +215,40 @@ TEST_CASE("A batch that needs tokens of the one before is launched behind it, be
              .eos_tokens = {},
              .sampling = {.frequency_penalty = 1, .bias = {}, .stop = {}}});
     CHECK(all.step().size() == 1);
-    CHECK(model.log == "launch wait launch text ");
+    CHECK(model.log == "launch wait text ");
     CHECK(all.step().size() == 1);
-    CHECK(model.log == "launch wait launch text wait launch text ");
+    CHECK(model.log == "launch wait text launch wait launch text ");
     CHECK(all.step().size() == 1);
+    CHECK(model.log == "launch wait text launch wait launch text wait text text ");
     CHECK(all.summary().steps_ahead == 0);
+}
+
+TEST_CASE("Chunks of a prompt and other requests join the batches that are launched ahead") {
+    fake_gpu model{fake_runner(64, 4, vocabulary)};
+    engine all(model, block_manager(64, 4), {.max_num_batched_tokens = 8, .max_num_seqs = 2}, {});
+    all.overlap_steps();
+    const auto add = [&](int prompt, int new_tokens) {
+        all.add({.prompt = std::vector<int>(static_cast<std::size_t>(prompt), prompt % 3),
+                 .max_new_tokens = new_tokens,
+                 .eos_tokens = {},
+                 .sampling = {.bias = {}, .stop = {}}});
+    };
+    add(1, 12);
+    add(30, 1);  // 7 tokens a step beside the first
+    add(5, 5);   // takes the place of the one that ends by its length, without a pause
+    std::vector<step_load> loads;
+    while (!all.idle()) {
+        all.step();
+        loads.push_back(all.last_step());
+    }
+    REQUIRE(loads.size() == 12);
+    for (int step = 0; step < 12; ++step) {
+        CAPTURE(step);
+        const step_load& now = loads[static_cast<std::size_t>(step)];
+        CHECK(now.prompt_tokens == (step < 4 ? 7 : step == 4 ? 2 : step == 5 ? 5 : 0));
+        CHECK(now.decodes == (step >= 6 && step < 10 ? 2 : 1));
+    }
+    CHECK(all.summary().steps_ahead == 10);
 }
 
 TEST_CASE("The row of a sequence that ends with an EOS token is dropped") {

@@ -1,6 +1,7 @@
-// Thousands of random histories: small block pools, cache groups with and without windows, shared prefixes, forks,
-// cancellation, priorities, preemption, failing batches, host memory and files for evicted blocks, right and wrong draft tokens. Every sequence gets the tokens that it gets alone, invariants hold after each step, and all blocks
-// are free at the end.
+// Thousands of random histories: batches one after another and scheduled ahead, small block pools, cache groups with and
+// without windows, shared prefixes, forks, cancellation, priorities, preemption, failing batches, host memory and files for
+// evicted blocks, right and wrong draft tokens. Every sequence gets the tokens that it gets alone, invariants hold after each
+// step, and all blocks are free at the end.
 #include "engine/serving/scheduler.hpp"
 
 #include "engine/serving/fake_runner.hpp"
@@ -12,10 +13,12 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -42,7 +45,7 @@ struct events_met {
                  in_flight = 0, refusals = 0, failures = 0, stalls = 0, ends = 0, behind_windows = 0,
                  cached_behind_windows = 0, drafted = 0, accepted = 0, saved = 0, loaded = 0, host_tokens = 0,
                  host_evictions = 0, files = 0, disk_tokens = 0, damaged = 0, disk_evictions = 0,
-                 steps_beside_reads = 0;
+                 steps_beside_reads = 0, ahead = 0;
 };
 
 struct expected_text {
@@ -82,7 +85,8 @@ class history {
         std::int64_t most = 0;
         for (const auto& [id, text] : expected_) most += static_cast<std::int64_t>(text.tokens.size());
         most *= static_cast<std::int64_t>(expected_.size()) * (kinds_apart_ ? 2 : 1);
-        for (; !plan_.idle(); --most) {
+        most += 2;  // batches in flight
+        for (; !plan_.idle() || !in_flight_.empty(); --most) {
             expect(most > 0, "all requests end");
             step();
         }
@@ -258,6 +262,7 @@ class history {
     void fork() {
         const sequence_id parent = random_id();
         const sequence& from = *plan_.find(parent);
+        if (from.has_unknown_token()) return;
         const auto seed = static_cast<std::uint64_t>(below(4));
         const sequence_id id = plan_.fork(parent, seed);
         expected_[id] = {text_alone(from.tokens, seed, vocabulary_, from.max_total_tokens, from.eos_tokens,
@@ -269,37 +274,66 @@ class history {
     int other_kind_from(int prompt) const { return kinds_apart_ ? prompt : INT_MAX; }
 
     void step() {
-        batch work = plan_.schedule();
-        if (work.entries.empty()) {
-            expect(plan_.idle() || plan_.loading() > 0, "a batch is empty only if idle or if files are read");
-            expect(plan_.running() == 0, "what can run does");
-            return plan_.wait_for_files(std::chrono::seconds(1));
+        if (in_flight_.empty()) {
+            batch work = plan_.schedule();
+            if (work.entries.empty()) {
+                expect(plan_.idle() || plan_.loading() > 0, "a batch is empty only if idle or if files are read");
+                expect(plan_.running() == 0, "what can run does");
+                return plan_.wait_for_files(std::chrono::seconds(1));
+            }
+            launch(std::move(work));
+            check_references(in_flight_.back().copies);
         }
+        disturb_in_flight();
+        const bool tries_ahead = in_flight_.size() == 1 && below(3) != 0;
+        if (tries_ahead) launch_ahead();
+        for (const batch& each : in_flight_) {
+            for (const batch_entry& entry : each.entries) {
+                expect(plan_.blocks().capacity(entry.sequence->block_table) >= entry.first + entry.count,
+                       "what is in a batch keeps its blocks, even if it has ended");
+            }
+        }
+        const bool fails = disturbed_ && below(50) == 0;
+        const std::vector<int> tokens = runner_.wait();
+        disturb_in_flight();
+        if (fails) {
+            abandon();
+        } else {
+            for (const progress& each : plan_.finish(in_flight_.front(), tokens)) check_progress(each);
+            in_flight_.pop_front();
+        }
+        if (!in_flight_.empty()) return;
+        check_references({});
+        if (!tries_ahead) check_slots();  // blocks that were taken in vain may have moves
+    }
+
+    void launch(batch work) {
         met_.steps_beside_reads += plan_.loading() > 0;
         draft(work);
         if (disk_ && below(2) == 0) disk_->flush();
         if (disk_ && below(8) == 0) spoil_a_file();
         check_batch(work);
-        check_references(work.copies);
         ++met_.steps;
         met_.tokens += work.tokens();
+        in_flight_.push_back(std::move(work));
+        runner_.launch(in_flight_.back());
+        if (below(2) == 0) runner_.compute();
+    }
 
-        const bool fails = disturbed_ && below(50) == 0;
-        disturb_in_flight();
-        for (const batch_entry& entry : work.entries) {
-            expect(plan_.blocks().capacity(entry.sequence->block_table) >= entry.first + entry.count,
-                   "what is in a batch keeps its blocks, even if it has ended");
-        }
-        const std::vector<int> tokens = fails ? std::vector<int>{} : runner_.run(work);
-        disturb_in_flight();
-        if (fails) {
-            plan_.abandon(work);
-            ++met_.failures;
-        } else {
-            for (const progress& each : plan_.finish(work, tokens)) check_progress(each);
-        }
-        check_references({});
-        check_slots();
+    void launch_ahead() {
+        const int preemptions = static_cast<int>(plan_.counts().preemptions);
+        std::optional<batch> next = plan_.schedule_ahead(in_flight_.front());
+        expect(plan_.counts().preemptions == preemptions, "nothing is preempted while a batch is in flight");
+        if (!next) return;
+        ++met_.ahead;
+        launch(*std::move(next));
+    }
+
+    void abandon() {
+        if (in_flight_.size() > 1) runner_.wait();
+        for (const batch& each : in_flight_) plan_.abandon(each);
+        in_flight_.clear();
+        ++met_.failures;
     }
 
     // Between steps no slot takes part in a move.
@@ -350,11 +384,12 @@ class history {
         expected_.erase(found);
     }
 
-    // All running sequences, in order.
+    // All running sequences that have something to compute, in order.
     std::vector<const sequence*> in_order() const {
         std::vector<const sequence*> all;
         for (const auto& [id, text] : expected_) {
-            if (plan_.find(id)->state == sequence_state::running) all.push_back(plan_.find(id));
+            const sequence* const it = plan_.find(id);
+            if (it->state == sequence_state::running && !it->is_complete()) all.push_back(it);
         }
         std::ranges::sort(all, [](const sequence* a, const sequence* b) {
             return std::pair(-a->priority, a->id) < std::pair(-b->priority, b->id);
@@ -364,8 +399,11 @@ class history {
 
     void check_batch(const batch& work) {
         expect(work.tokens() <= options_.max_num_batched_tokens, "within the token budget");
-        expect(plan_.running() <= options_.max_num_seqs, "within max_num_seqs");
+        expect(static_cast<int>(work.entries.size()) <= options_.max_num_seqs, "within max_num_seqs");
         std::map<const sequence*, const batch_entry*> entries;
+        std::vector<block_copy> all_copies = work.copies;
+        for (const batch& each : in_flight_)
+            all_copies.insert(all_copies.end(), each.copies.begin(), each.copies.end());
         for (const batch_entry& entry : work.entries) {
             const sequence& it = *entry.sequence;
             expect(entries.emplace(&it, &entry).second, "a sequence occurs once in a batch");
@@ -375,7 +413,7 @@ class history {
             expect(entry.samples == (entry.first + entry.count - drafted == it.length()),
                    "a token is sampled where all are computed");
             for (int group = 0; group < plan_.blocks().num_groups(); ++group)
-                check_written_blocks(group, it, entry, work.copies);
+                check_written_blocks(group, it, entry, all_copies);
         }
         for (const block_copy& copy : work.copies) {
             const auto count_of = [&](int block_copy::*place) {
@@ -489,6 +527,7 @@ class history {
     scheduler plan_;
     std::vector<int> stems_[2];
     std::map<sequence_id, expected_text> expected_;  // of unfinished sequences
+    std::deque<batch> in_flight_;
     bool disturbed_ = true;
 };
 
@@ -509,7 +548,8 @@ TEST_CASE("Every sequence gets the text that it has alone, and all blocks are fr
             " free ones in the prefix cache, ", met.drafted, " drafted, ", met.accepted, " accepted, ", met.saved,
             " blocks saved to host memory, ", met.loaded, " loaded, ", met.host_tokens, " tokens found there, ",
             met.host_evictions, " evicted, ", met.files, " files, ", met.disk_tokens, " tokens found there, ",
-            met.disk_evictions, " evicted, ", met.damaged, " damaged, ", met.steps_beside_reads, " steps beside reads");
+            met.disk_evictions, " evicted, ", met.damaged, " damaged, ", met.steps_beside_reads,
+            " steps beside reads, ", met.ahead, " steps scheduled ahead");
     for (const std::int64_t each : {met.tokens,         met.cached,
                                     met.shared,         met.copies,
                                     met.preemptions,    met.stalls,
@@ -525,4 +565,6 @@ TEST_CASE("Every sequence gets the text that it has alone, and all blocks are fr
     for (const std::int64_t each : {met.files, met.disk_tokens, met.disk_evictions}) CHECK(each > 200);
     CHECK(met.damaged > 2);
     CHECK(met.steps_beside_reads > 20);
+    CHECK(met.ahead > met.steps / 5);
+    CHECK(met.ahead < met.steps * 4 / 5);
 }
