@@ -11,13 +11,17 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <future>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -194,34 +198,68 @@ void compare(const latency_summary& simulated, const ordered& measured) {
     row("goodput", measured.at("goodput"), simulated.goodput);
 }
 
-// One row per policy and number of replicas, or one per policy with the smallest number that is enough.
-ordered rows_at(const simulate_choice& chosen, const bench::cost_file& costs, const request_trace& trace, double rate) {
-    ordered rows = ordered::array();
-    const auto add = [&](const bench::fleet_options& fleet, const bench::fleet_result& result) {
-        print_row(fleet.policy, rate, fleet.replicas, result);
-        rows.push_back(json_of(fleet.policy, rate, fleet.replicas, result));
-        if (chosen.measured.empty()) return;
-        const ordered measured = ordered::parse(content_of(chosen.measured, "--measured"));
-        compare(result.latencies, measured);
-        rows.back()["measured"] = measured;
-    };
+// One row of the output: a policy and a number of replicas, or 0: the smallest number that is enough.
+struct simulated_row {
+    std::shared_ptr<const request_trace> trace{};
+    double rate = 0;
+    bench::fleet_options fleet{};
+    bench::fleet_result result{};
+};
+
+std::vector<simulated_row> rows_at(const simulate_choice& chosen, const bench::cost_file& costs,
+                                   const request_trace& trace, double rate) {
+    const auto shared = std::make_shared<const request_trace>(trace);
+    std::vector<simulated_row> rows;
     for (const std::string& policy : chosen.policies.empty() ? bench::routing_policies() : chosen.policies) {
-        bench::fleet_options fleet{
-            .policy = policy, .bounded = chosen.bounded, .replica = costs.replica, .costs = costs.costs};
-        if (chosen.find) {
-            const auto found = bench::smallest_fleet(fleet, trace, chosen.limits, *chosen.find, chosen.most);
-            if (found.replicas == 0)
-                std::printf("%-13s %9.3g: not even %d are enough\n", policy.c_str(), rate, chosen.most);
-            fleet.replicas = found.replicas;
-            if (found.replicas > 0) add(fleet, found.result);
-            continue;
-        }
-        for (const int replicas : chosen.replicas) {
-            fleet.replicas = replicas;
-            add(fleet, bench::simulate(fleet, trace, chosen.limits));
+        for (const int replicas : chosen.find ? std::vector{0} : chosen.replicas) {
+            rows.push_back({.trace = shared,
+                            .rate = rate,
+                            .fleet = {.replicas = replicas,
+                                      .policy = policy,
+                                      .bounded = chosen.bounded,
+                                      .replica = costs.replica,
+                                      .costs = costs.costs}});
         }
     }
     return rows;
+}
+
+void simulate_row(simulated_row& row, const simulate_choice& chosen) {
+    if (!chosen.find) {
+        row.result = bench::simulate(row.fleet, *row.trace, chosen.limits);
+        return;
+    }
+    const auto found = bench::smallest_fleet(row.fleet, *row.trace, chosen.limits, *chosen.find, chosen.most);
+    row.fleet.replicas = found.replicas;
+    row.result = found.result;
+}
+
+// On all cores; each simulation takes one. Throws what one of them throws.
+void simulate_rows(std::vector<simulated_row>& rows, const simulate_choice& chosen) {
+    std::atomic<std::size_t> next = 0;
+    const auto work = [&] {
+        for (std::size_t i = next++; i < rows.size(); i = next++) simulate_row(rows[i], chosen);
+    };
+    std::vector<std::future<void>> threads;
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    for (std::size_t i = 0; i < std::min(cores, rows.size()); ++i)
+        threads.push_back(std::async(std::launch::async, work));
+    for (std::future<void>& each : threads) each.get();
+}
+
+ordered report(const simulated_row& row, const simulate_choice& chosen) {
+    const auto& [trace, rate, fleet, result] = row;
+    if (fleet.replicas == 0) {
+        std::printf("%-13s %9.3g: not even %d are enough\n", fleet.policy.c_str(), rate, chosen.most);
+        return {};
+    }
+    print_row(fleet.policy, rate, fleet.replicas, result);
+    ordered made = json_of(fleet.policy, rate, fleet.replicas, result);
+    if (!chosen.measured.empty()) {
+        made["measured"] = ordered::parse(content_of(chosen.measured, "--measured"));
+        compare(result.latencies, made["measured"]);
+    }
+    return made;
 }
 
 int run_simulate(simulate_choice chosen) {
@@ -229,16 +267,21 @@ int run_simulate(simulate_choice chosen) {
     const bench::cost_file costs = costs_of(chosen);
     if (chosen.load.load.max_tokens == 0) chosen.load.load.max_tokens = costs.replica.scheduler.context;
     std::printf("simulated, with the step costs of: %s, %s world\n", costs.model.c_str(), costs.world.c_str());
-    print_head();
-    ordered rows = ordered::array();
+    std::vector<simulated_row> rows;
     const auto add = [&](const request_trace& trace, double rate) {
-        for (ordered& row : rows_at(chosen, costs, trace, rate)) rows.push_back(std::move(row));
+        for (simulated_row& row : rows_at(chosen, costs, trace, rate)) rows.push_back(std::move(row));
     };
     if (chosen.trace.empty()) {
         for (const double rate : chosen.load.rates) add(load_at(chosen.load, rate), rate);
     } else {
         const request_trace trace = read_trace_file(chosen.trace);
         add(trace, static_cast<double>(trace.size()) / std::max(trace.back().arrival, 1e-9));
+    }
+    simulate_rows(rows, chosen);
+    print_head();
+    ordered reported = ordered::array();
+    for (const simulated_row& row : rows) {
+        if (ordered made = report(row, chosen); !made.empty()) reported.push_back(std::move(made));
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     std::printf("%.1f s of computing\n", took.count());
@@ -249,7 +292,7 @@ int run_simulate(simulate_choice chosen) {
                     {"ttft_limit", chosen.limits.ttft},
                     {"itl_limit", chosen.limits.itl}};
     if (chosen.find) written["find"] = *chosen.find;
-    written["rows"] = std::move(rows);
+    written["rows"] = std::move(reported);
     write_file(chosen.json_file, "--json", [&](std::ostream& out) { out << written.dump(1) << '\n'; });
     return 0;
 }

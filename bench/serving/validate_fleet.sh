@@ -8,7 +8,7 @@
 # validation_TRACE.json: simulated and measured latencies. The costs are fitted without the steps of light and heavy.
 # Without options, the Llama-8B shape with random weights on a GPU; about two minutes. Then draw the page's figures:
 #
-#     python3 bench/serving/fleet.py page FOLDER
+#     python3 bench/serving/fleet.py page FOLDER --bench-fleet "$BENCH_FLEET"
 set -eu
 folder=${1:?"usage: validate_fleet.sh FOLDER [options of imbrex bench]"}
 shift

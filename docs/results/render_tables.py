@@ -403,7 +403,55 @@ def device_tools(data):
     return columns, rows
 
 
+# --- fleet_*.json ------------------------------------------------------------------------------------------------------
+
+
+def fleet_validation(rows):
+    """Measured and simulated latencies in ms, and the error of the simulation."""
+    columns = ["trace", "figure", "measured", "simulated", "error"]
+    figures = [(f"{key.upper()} {share}, ms", key, share) for key in ("ttft", "itl")
+               for share in ("mean", "p50", "p90", "p99")]  # fmt: skip
+
+    def cells(row, name, measured, simulated):
+        return [row["trace"], name, f"{measured:.1f}", f"{simulated:.1f}", f"{100 * (simulated / measured - 1):+.1f}%"]
+
+    made = []
+    for row in rows:
+        for name, key, share in figures:
+            made.append(cells(row, name, 1e3 * row["measured"][key][share], 1e3 * row[key][share]))
+        made.append(cells(row, "tokens/s", row["measured"]["tokens_per_second"], row["tokens_per_second"]))
+    return columns, made
+
+
+def fleet_costs(data):
+    """Coefficients in microseconds; those of a query and a key and of a token in the KV cache in nanoseconds."""
+    names = ["step", "prompt", "prompt_token", "pair", "sequence", "context_token"]
+    columns = ["step", "constant, us", "prompt, us", "prompt token, us", "query and key, ns", "sequence, us",
+               "KV cache token, ns"]  # fmt: skip
+    rows = []
+    for kind, title in (("decode", "decodes only"), ("mixed", "with prompts")):
+        values = [data[kind][name] * (1e9 if name in ("pair", "context_token") else 1e6) for name in names]
+        unused = ("prompt", "prompt_token", "pair") if kind == "decode" else ()
+        rows.append([title, *("-" if name in unused else f"{x:.4g}" for name, x in zip(names, values))])
+    return columns, rows
+
+
+def fleet_sizes(data):
+    """The smallest number of replicas of each policy; in brackets the p99 of the TTFT in ms."""
+    policies = list(dict.fromkeys(row["policy"] for row in data["rows"]))
+    rows = []
+    for rate in sorted({row["rate"] for row in data["rows"]}):
+        found = {row["policy"]: row for row in data["rows"] if row["rate"] == rate}
+        rows.append([f"{rate:g}", f"{max(one['tokens_per_second'] for one in found.values()):.0f}",
+                     *(f"{found[name]['replicas']} ({1e3 * found[name]['ttft']['p99']:.0f})" if name in found else "-"
+                       for name in policies)])  # fmt: skip
+    return ["conversations/s", "output tokens/s", *policies], rows
+
+
 VIEWS = {
+    ("fleet_validation.json", "validation"): fleet_validation,
+    ("fleet_costs.json", "costs"): fleet_costs,
+    ("fleet_sizes.json", "sizes"): fleet_sizes,
     ("checker_device.json", "families"): device_families,
     ("checker_device.json", "tools"): device_tools,
     ("attention.json", "forward"): attention_forward,
