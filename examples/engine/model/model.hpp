@@ -70,8 +70,9 @@ class model {
     const world_buffer<float>& forward(const step_inputs& now) {
         embed(now);
         for (int i = 0; i < config_.layers; ++i) run_layer(i, now);
-        if (now.samples == 0) return logits_;
+        if (now.samples == 0 && !now.pools) return logits_;
         kernels_.normalise(final_norm_, hidden_, now.tokens, normed_.data());
+        if (now.samples == 0) return logits_;
         kernels_.matmul(lm_head_, gather_sampled_rows(now), now.samples, logits_.data());
         if (config_.logits_softcap > 0) {
             update_rows<float>(where(), logits_.data(), logits_.data(), now.samples, config_.vocab_size,
@@ -79,6 +80,9 @@ class model {
         }
         return logits_;
     }
+
+    // The hidden states behind the last norm, after a step with samples or pooling; their scale has no meaning.
+    const element* hidden_states() const { return normed_.data(); }
 
     // Runs the step again and names the first part whose result has a NaN or an infinity, for an error message.
     std::string first_part_with_nan(const step_inputs& now) {

@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/hidden_state_pooling.hpp"
 #include "engine/model/input_tokens.hpp"
 #include "engine/model/model.hpp"
 #include "engine/model/runner.hpp"
@@ -45,6 +46,7 @@ class model_runner final : public runner {
           staging_(options.where, options.max_num_batched_tokens, options.max_num_seqs,
                    max_blocks_per_seq(files.config, options), model_.cache_groups()),
           sampler_(options.where, files.config.vocab_size, options.max_samples()),
+          pooling_(options.where, files.config.hidden_size, options.max_num_batched_tokens, options.max_num_seqs),
           times_{step_times(options.where), step_times(options.where), step_times(options.where)} {
         if (options.where != world::device) owners_ = files.weights.owners();
     }
@@ -69,8 +71,8 @@ class model_runner final : public runner {
         times_of(ended.number).end.wait();
         idle_seconds_ = idle_before(ended);
         if (ended.work->entries.empty()) return {};
-        sampled_ =
-            options_.where == world::device ? sampler_.results(*ended.work, ended.results) : std::move(ended.sampled);
+        if (options_.where == world::device) take_results(ended);
+        sampled_ = std::move(ended.sampled);
         std::vector<int> tokens;
         for (const sampled_token& one : sampled_) tokens.push_back(one.token);
         return tokens;
@@ -92,7 +94,8 @@ class model_runner final : public runner {
         const batch* work = nullptr;
         std::int64_t number = 0;
         sampler::result_layout results{};
-        std::vector<sampled_token> sampled{};  // on a CPU, whose memory the next step writes
+        hidden_state_pooling::sums pooled{};
+        std::vector<sampled_token> sampled{};  // once it has ended
     };
     struct step_times {
         explicit step_times(world where) : begin(where, event_timing::on), end(where, event_timing::on) {}
@@ -121,16 +124,23 @@ class model_runner final : public runner {
                     " entries have tokens that were generated; in an invariant runner's all have, or none");
             inputs_ = staging_.stage(pack_batch(work, options_.block_size, model_.cache_groups()), host_buffer);
             inputs_.is_decode = generated == entries;
+            inputs_.pools = hidden_state_pooling::is_needed(work);
             staging_.copy_to_device(stream_.get());
             sampler_.copy_to_device(stream_.get());
             times_of(now.number).begin.record(stream_.get());
             launch_inputs();
             sampler_.copy_to_host(stream_.get());
+            if (inputs_.pools) now.pooled = pooling_.launch(work, host_buffer, model_.hidden_states(), stream_.get());
         }
         times_of(now.number).end.record(stream_.get());
         if (options_.where == world::device || work.entries.empty()) return;
         require_finite_logits(inputs_);
-        now.sampled = sampler_.results(work, now.results);
+        take_results(now);  // the next step writes their memory
+    }
+
+    void take_results(step& ended) {
+        ended.sampled = sampler_.results(*ended.work, ended.results);
+        pooling_.finish(ended.pooled, *ended.work, ended.sampled);
     }
 
     void wait_for_stream_quietly() {
@@ -198,6 +208,7 @@ class model_runner final : public runner {
     model<Kernels> model_;
     step_staging staging_;
     sampler sampler_;
+    hidden_state_pooling pooling_;
     std::array<step_times, 3> times_;
     std::deque<step> in_flight_;
     std::int64_t launches_ = 0;

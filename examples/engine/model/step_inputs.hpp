@@ -28,6 +28,7 @@ struct step_inputs {
     int max_blocks_per_seq = 0;
     bool has_few_tokens = false;  // at most max_decode_tokens of each sequence
     bool is_decode = false;       // all tokens are generated tokens
+    bool pools = false;           // hidden states are pooled (hidden_state_pooling.hpp)
     int* input_ids = nullptr;
     const int* input_rows = nullptr;  // of packed_batch; null if all ids are known
     const int* cu_seqlens_q = nullptr;

@@ -68,8 +68,9 @@ using detokenize_function = std::function<std::string(std::optional<int>)>;
 struct event {
     sequence_id id;
     sampled_token sampled;
-    std::string text;      // new text; without stop strings and EOS tokens
-    finish_reason reason;  // none: the sequence continues
+    std::string text;       // new text; without stop strings and EOS tokens
+    finish_reason reason;   // none: the sequence continues
+    int cached_tokens = 0;  // of the prompt, from the prefix cache
 };
 
 template <batch_runner Runner>
@@ -272,7 +273,8 @@ class engine {
     }
 
     event event_of(const progress& each) {
-        event shown{.id = each.id, .sampled = sampled(each), .text = {}, .reason = each.reason};
+        event shown{
+            .id = each.id, .sampled = sampled(each), .text = {}, .reason = each.reason, .cached_tokens = each.cached};
         statistics_.token(each.id);
         auto& [decode, text] = outputs_.at(each.id);
         if (decode && each.reason != finish_reason::eos_token) shown.text = text.push(decode(each.token));

@@ -1,4 +1,4 @@
-// A sampled token and its log-probabilities.
+// A sampled token and its log-probabilities; or the embedding of a prompt.
 #pragma once
 
 #include <vector>
@@ -16,6 +16,7 @@ struct sampled_token {
     int token = 0;
     float logprob = 0;                          // 0 if not requested
     std::vector<token_logprob> top_logprobs{};  // most likely first
+    std::vector<float> embedding{};             // of a sequence with pooling: its result; the token means nothing
 };
 
 }  // namespace imbrex::engine

@@ -55,6 +55,9 @@ std::vector<sequence_id> scheduler::add(const request& wanted) {
             "; the context has at most ", options_.context);
     require(all <= room, "prompt: its ", prompt, " tokens and ", all - prompt, " new ones are ", all,
             "; the cache has room for ", room, "; more memory for it (--memory) or fewer new tokens help");
+    const bool is_embedding = wanted.pooling != pooling_mode::none;
+    require(!is_embedding || (wanted.max_new_tokens == 1 && wanted.samples == 1), "pooling: with ",
+            wanted.max_new_tokens, " new tokens and ", wanted.samples, " samples; an embedding has one of each");
     const std::int64_t most = wanted.max_new_tokens == 0 ? std::min<std::int64_t>(options_.context, room) : all;
 
     std::vector<sequence_id> ids{next_id_++};
@@ -65,7 +68,9 @@ std::vector<sequence_id> scheduler::add(const request& wanted) {
                                                            .eos_tokens = wanted.eos_tokens,
                                                            .sampling = wanted.sampling,
                                                            .constraint = start_of_constraint(wanted.sampling),
-                                                           .priority = wanted.priority});
+                                                           .priority = wanted.priority,
+                                                           .pooling = wanted.pooling});
+    if (is_embedding) first->pooled = std::make_shared<pooled_state>();
     sequences_.emplace(ids[0], first);
     waiting_.insert(first);
     for (int i = 1; i < wanted.samples; ++i)
@@ -220,6 +225,7 @@ cached_prefix scheduler::prefix_of(const sequence& it) const {
 }
 
 std::span<const int> scheduler::findable_tokens(const sequence& it) const {
+    if (it.pooling == pooling_mode::mean) return {};  // all its tokens are computed
     const int findable = options_.separate_prefill ? std::min(it.length(), it.num_prompt_tokens + 1) : it.length();
     return std::span(it.tokens).first(static_cast<std::size_t>(findable));
 }
@@ -228,6 +234,7 @@ void scheduler::start(const pointer& it, const cached_prefix& known, batch& next
     reads_.erase(it->id);
     it->block_table = blocks_.start(known, next.copies);
     it->num_computed_tokens = known.tokens;
+    if (it->num_cached_tokens < 0) it->num_cached_tokens = known.tokens;
     blocks_.extend_full(it->block_table, it->length());
     blocks_.extend(it->block_table, it->num_computed_tokens + 1);
     it->parent = -1;
@@ -323,7 +330,12 @@ std::vector<progress> scheduler::finish(const batch& done, std::span<const int> 
             const int token = sampled[static_cast<std::size_t>(own + i)];
             reason = append(it, token);
             accepted = i < drafted && token == entry.draft[static_cast<std::size_t>(i)];
-            all.push_back({.id = it.id, .token = token, .reason = reason, .sample = own + i, .accepted = accepted});
+            all.push_back({.id = it.id,
+                           .token = token,
+                           .reason = reason,
+                           .sample = own + i,
+                           .accepted = accepted,
+                           .cached = it.num_cached_tokens});
             counts_.accepted_tokens += accepted;
             if (accepted && reason == finish_reason::none) ++computed;  // its keys and values are right
         }

@@ -58,6 +58,7 @@ struct progress {
     finish_reason reason;   // none: it continues
     int sample = 0;         // which of the sampled tokens it is
     bool accepted = false;  // it was a draft token
+    int cached = 0;         // tokens of the prompt that came from the prefix cache
 };
 
 class scheduler {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include "engine/serving/block_table.hpp"
+#include "engine/serving/pooled_state.hpp"
 #include "engine/serving/sampling_params.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace imbrex::engine {
@@ -18,8 +20,9 @@ struct request {
     int max_new_tokens = 0;       // 0: as many as context and KV cache allow
     std::vector<int> eos_tokens;  // each of these ends the sequence
     sampling_params sampling;
-    int samples = 1;   // number of sequences; sample n equals a separate request with seed + n
-    int priority = 0;  // higher runs first
+    int samples = 1;                            // number of sequences; sample n equals a separate request with seed + n
+    int priority = 0;                           // higher runs first
+    pooling_mode pooling = pooling_mode::none;  // an embedding is wanted: one new token at most, which means nothing
 };
 
 // loading: it waits for blocks of its prefix that are in files.
@@ -42,7 +45,10 @@ struct sequence {
     constraint_progress constraint{};  // of the generated tokens
     int unknown_row = -1;              // the last token is unknown_token: the batch in flight samples it in this row
     int priority = 0;
-    sequence_id parent = -1;  // a fork waits for this sequence and then shares its blocks
+    pooling_mode pooling = pooling_mode::none;
+    std::shared_ptr<pooled_state> pooled{};  // with pooling; of the runner
+    int num_cached_tokens = -1;              // found in the prefix cache at its first start; -1: it has not started
+    sequence_id parent = -1;                 // a fork waits for this sequence and then shares its blocks
     sequence_state state = sequence_state::waiting;
     finish_reason reason = finish_reason::none;
 

@@ -208,7 +208,8 @@ sequence_id text_engine::submit(std::vector<int> prompt, const text_options& opt
                    .max_new_tokens = options.max_tokens,
                    .eos_tokens = {},
                    .sampling = options.sampling,
-                   .priority = options.priority};
+                   .priority = options.priority,
+                   .pooling = options.pooling};
     wanted.sampling.drops_space =
         files_.tokens.has_prefix_space() && options.position == incremental_detokenizer::text_position::beginning;
     if (options.ends) {
@@ -243,7 +244,7 @@ std::vector<text_event> text_engine::step() {
     std::vector<text_event> events;
     report_cache_messages();
     for (event& each : engine_.step())
-        events.push_back({each.id, std::move(each.text), each.reason, std::move(each.sampled)});
+        events.push_back({each.id, std::move(each.text), each.reason, std::move(each.sampled), each.cached_tokens});
     return events;
 }
 

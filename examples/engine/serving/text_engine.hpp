@@ -43,6 +43,7 @@ struct text_options {
     std::vector<int> eos_tokens{};  // in addition to the model's
     bool ends = true;               // false: ignore EOS, for benchmarks
     int priority = 0;
+    pooling_mode pooling = pooling_mode::none;  // an embedding instead of a text, with max_tokens = 1
     incremental_detokenizer::text_position position =
         incremental_detokenizer::text_position::continuation;  // position of the text after the prompt
     tokenizer::special_tokens special = tokenizer::special_tokens::hidden;
@@ -53,6 +54,7 @@ struct text_event {
     std::string text{};  // new text
     finish_reason reason = finish_reason::none;
     sampled_token sampled{};
+    int cached_tokens = 0;  // of the prompt, from the prefix cache
 };
 
 // "end", "stop", "length" or "cancelled"; "" while the sequence continues.

@@ -34,8 +34,8 @@ class reference_model {
         if (config.local_rope) local_frequencies_ = frequencies_of(*config.local_rope);
     }
 
-    // Row i: logits after tokens[0 .. i].
-    rows logits(std::span<const int> tokens) const {
+    // Row i: the hidden state of token i behind the last norm.
+    rows hidden_states(std::span<const int> tokens) const {
         rows x = embedded(tokens);
         for (int layer = 0; layer < config_.layers; ++layer) {
             const std::string base = "model.layers." + std::to_string(layer) + ".";
@@ -56,8 +56,12 @@ class reference_model {
                 add(x, fed(), config_.residual_scale);
             }
         }
-        rows result =
-            projected(normed(x, "model.", "norm"), config_.tie_word_embeddings ? "model.embed_tokens" : "lm_head");
+        return normed(x, "model.", "norm");
+    }
+
+    // Row i: logits after tokens[0 .. i].
+    rows logits(std::span<const int> tokens) const {
+        rows result = projected(hidden_states(tokens), config_.tie_word_embeddings ? "model.embed_tokens" : "lm_head");
         for (row& one : result) {
             for (double& logit : one) logit = capped(logit * config_.logits_scale, config_.logits_softcap);
         }
