@@ -86,6 +86,7 @@ chat_format chat_format::of_source(const tokenizer& tokens, const chat_source& s
     made.template_ = jinja::jinja_template(source.text, name);
     made.bos_text_ = source.bos_token;
     made.eos_text_ = source.eos_token;
+    made.tool_calls_ = tool_call_format_of(source.text, tokens);
     return made;
 }
 

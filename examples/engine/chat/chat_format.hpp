@@ -14,6 +14,7 @@
 
 #include "engine/chat/chat_output.hpp"
 #include "engine/chat/jinja_template.hpp"
+#include "engine/chat/tool_calls.hpp"
 #include "engine/grammar/structured_output.hpp"
 #include "engine/loading/chat_source.hpp"
 #include "engine/tokenizer/chat_template.hpp"
@@ -44,6 +45,13 @@ class chat_format {
     // the prompt has begun it or the answer begins with <think>; in the harmony format up to the final message.
     shared_constraint constrained_answer(shared_constraint what, std::span<const int> prompt, shared_trie trie) const;
 
+    // How the model writes calls of tools.
+    tool_call_format tool_calls() const { return tool_calls_; }
+    // A constraint on the content of an answer, by constrain_to_tool_calls; in harmony of the whole answer.
+    shared_constraint constrained_calls(const tool_call_rules& rules, shared_trie trie) const {
+        return constrain_to_tool_calls(rules, tool_calls_, *tokens_, std::move(trie));
+    }
+
     // Tokens that end the assistant's turn, in addition to the model's own.
     const std::vector<int>& end_tokens() const { return end_tokens_; }
 
@@ -62,6 +70,7 @@ class chat_format {
     std::variant<chat_template, jinja::jinja_template> template_ = chat_template::chatml;
     std::string bos_text_, eos_text_;
     std::vector<int> end_tokens_;
+    tool_call_format tool_calls_ = tool_call_format::json;
 };
 
 }  // namespace imbrex::engine

@@ -77,6 +77,7 @@ class tag_grammar : public chat_output_parser::grammar {
 
     void text(std::string_view piece) override {
         held_ += piece;
+        if (state_ == state::calls) return;
         if (state_ == state::beginning) find_begin();
         if (state_ == state::reasoning) find_end();
         if (state_ == state::after_reasoning) {
@@ -89,17 +90,24 @@ class tag_grammar : public chat_output_parser::grammar {
     // Some vocabularies have the tags as special tokens.
     void special(std::string_view name) override {
         if (std::ranges::any_of(all_tags, [&](const tag_pair& one) { return name == one.begin || name == one.end; }))
-            text(name);
+            return text(name);
+        if (state_ == state::calls) held_ += name;  // [ARGS], or the next [TOOL_CALLS]
+        if (name != begin_of_calls || state_ == state::calls || state_ == state::reasoning) return;
+        output.content += std::exchange(held_, {});
+        state_ = state::calls;
     }
 
     void finish() override {
-        if (state_ == state::beginning) output.content += held_;
+        if (state_ == state::calls) output.tool_calls = parse_mistral_calls(held_);
+        const bool is_no_call = state_ == state::calls && output.tool_calls.empty();
+        if (state_ == state::beginning || is_no_call) output.content += held_;
         if (state_ == state::reasoning) reason(without_trailing_space(held_));
         held_.clear();
     }
 
   private:
-    enum class state { beginning, reasoning, after_reasoning, content };
+    enum class state { beginning, reasoning, after_reasoning, content, calls };
+    static constexpr std::string_view begin_of_calls = "[TOOL_CALLS]";
 
     void enter_reasoning(const tag_pair& tags) {
         state_ = state::reasoning;
@@ -258,13 +266,6 @@ std::unique_ptr<chat_output_parser::grammar> grammar_of(chat_output_format forma
 }
 
 }  // namespace
-
-nlohmann::ordered_json to_json(const std::vector<tool_call>& calls) {
-    auto all = nlohmann::ordered_json::array();
-    for (const tool_call& call : calls)
-        all.push_back({{"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
-    return all;
-}
 
 void chat_output::append(const chat_output& more) {
     reasoning += more.reasoning;

@@ -3,6 +3,7 @@
 //     harmony   <|channel|>analysis<|message|>reasoning<|end|><|start|>assistant<|channel|>final<|message|>content<|return|>
 //               <|channel|>commentary to=functions.name <|constrain|>json<|message|>arguments<|call|>
 //     tags      <think>reasoning</think>content                   the tags at the beginning of the answer only
+//               content[TOOL_CALLS]calls                          if that is a special token (tool_calls.hpp)
 //
 // The text has marks around the names of special tokens (tokenizer::special_tokens::marked), so that a name which the model
 // spells in ordinary tokens is text. Special tokens that are no part of a format are dropped. The result does not depend
@@ -10,21 +11,13 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/chat/tool_calls.hpp"
+
 namespace imbrex::engine {
-
-struct tool_call {
-    std::string name, arguments;  // the arguments as the model wrote them, usually JSON
-
-    bool operator==(const tool_call&) const = default;
-};
-
-// As in a message: [{"type": "function", "function": {"name": "...", "arguments": "..."}}, ...].
-nlohmann::ordered_json to_json(const std::vector<tool_call>& calls);
 
 struct chat_output {
     std::string reasoning{}, content{};

@@ -80,16 +80,17 @@ std::string without_percent_escapes(const std::string& text) {
 
 class schema_compiler {
   public:
-    schema_compiler(const ordered_json& root, json_spacing spacing) : root_(root), values_(rules_, spacing) {}
+    schema_compiler(const ordered_json& root, grammar_builder& rules, json_spacing spacing)
+        : root_(root), rules_(rules), values_(rules, spacing) {}
 
-    grammar compile() && {
+    std::int32_t compile() {
         const std::int32_t start = rules_.add_rule("#");
         rules_.define(start, value_of(root_, "#"));
         for (; !pending_.empty(); pending_.pop_front()) {
             const pending_rule& next = pending_.front();
             rules_.define(next.rule, resolved(next.schema, next.path, 0));
         }
-        return std::move(rules_).finished(start);
+        return start;
     }
 
   private:
@@ -425,7 +426,7 @@ class schema_compiler {
     }
 
     const ordered_json& root_;
-    grammar_builder rules_;
+    grammar_builder& rules_;
     json_values values_;
     std::map<std::string, std::int32_t> rule_of_schema_;
     std::deque<pending_rule> pending_;
@@ -434,9 +435,15 @@ class schema_compiler {
 
 }  // namespace
 
-grammar grammar_of_json_schema(std::string_view schema, json_spacing spacing) {
+std::int32_t add_json_schema(grammar_builder& rules, std::string_view schema, json_spacing spacing) {
     const ordered_json root = parsed(schema);
-    return schema_compiler(root, spacing).compile();
+    return schema_compiler(root, rules, spacing).compile();
+}
+
+grammar grammar_of_json_schema(std::string_view schema, json_spacing spacing) {
+    grammar_builder rules;
+    const std::int32_t start = add_json_schema(rules, schema, spacing);
+    return std::move(rules).finished(start);
 }
 
 }  // namespace imbrex::engine

@@ -11,6 +11,9 @@
 
 namespace imbrex::engine {
 
+// As a rule of a larger grammar.
+std::int32_t add_json_schema(grammar_builder& rules, std::string_view schema, json_spacing spacing);
+
 grammar grammar_of_json_schema(std::string_view schema, json_spacing spacing);
 
 }  // namespace imbrex::engine

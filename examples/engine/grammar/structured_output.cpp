@@ -41,6 +41,7 @@ class grammar_state final : public constraint_state {
         drops_space_ = false;
         is_broken_ = is_broken_ || !is_text || !text_.push(bytes);
     }
+    void push_text(std::string_view bytes) override { text_.push(bytes); }
     bool is_free() const override { return false; }
     void allowed_tokens(std::span<std::uint32_t> mask) const override {
         shared_->masks.write(text_, mask, drops_space_);
@@ -66,11 +67,6 @@ class grammar_constraint final : public token_constraint {
   private:
     std::shared_ptr<const shared_grammar> shared_;
 };
-
-shared_constraint constraint_of(grammar made, shared_trie tokens) {
-    require(tokens != nullptr, "tokens: null; the vocabulary of the model is needed (text_engine::token_trie)");
-    return std::make_shared<const grammar_constraint>(std::move(made), std::move(tokens));
-}
 
 grammar grammar_of(const expression& text) {
     grammar_builder rules;
@@ -100,8 +96,15 @@ class triggered_state final : public constraint_state {
             inner_->push(token);
             return;
         }
-        tail_ += shared_->tokens->bytes_of(token);
-        tail_ += shared_->tokens->name_of(token);
+        const std::string_view name = shared_->tokens->name_of(token);
+        push_text(name.empty() ? shared_->tokens->bytes_of(token) : name);
+    }
+    void push_text(std::string_view bytes) override {
+        if (inner_) {
+            inner_->push_text(bytes);
+            return;
+        }
+        tail_ += bytes;
         while (seen_ < shared_->triggers.size()) {
             const std::string& next = shared_->triggers[seen_];
             const std::size_t found = tail_.find(next);
@@ -113,6 +116,7 @@ class triggered_state final : public constraint_state {
             ++seen_;
         }
         inner_ = constraint_progress(shared_->what->start(false));
+        inner_->push_text(tail_);
     }
     bool is_free() const override { return !inner_ || inner_->is_free(); }
     void allowed_tokens(std::span<std::uint32_t> mask) const override {
@@ -144,8 +148,13 @@ class triggered_constraint final : public token_constraint {
 
 }  // namespace
 
+shared_constraint constrain_to_grammar(grammar rules, shared_trie tokens) {
+    require(tokens != nullptr, "tokens: null; the vocabulary of the model is needed (text_engine::token_trie)");
+    return std::make_shared<const grammar_constraint>(std::move(rules), std::move(tokens));
+}
+
 shared_constraint constrain_to_json_schema(std::string_view schema, shared_trie tokens, json_spacing spacing) {
-    return constraint_of(grammar_of_json_schema(schema, spacing), std::move(tokens));
+    return constrain_to_grammar(grammar_of_json_schema(schema, spacing), std::move(tokens));
 }
 
 shared_constraint constrain_to_json_object(shared_trie tokens, json_spacing spacing) {
@@ -153,14 +162,14 @@ shared_constraint constrain_to_json_object(shared_trie tokens, json_spacing spac
 }
 
 shared_constraint constrain_to_regex(std::string_view expression, shared_trie tokens) {
-    return constraint_of(
+    return constrain_to_grammar(
         grammar_of(expression_of_regex(expression, text_encoding::utf8, regex_extent::whole, "regular expression")),
         std::move(tokens));
 }
 
 shared_constraint constrain_to_choices(const std::vector<std::string>& choices, shared_trie tokens) {
     require(!choices.empty(), "choices: there are none; at least one is needed");
-    return constraint_of(grammar_of(any_of(choices)), std::move(tokens));
+    return constrain_to_grammar(grammar_of(any_of(choices)), std::move(tokens));
 }
 
 shared_constraint constraint_of_response_format(const nlohmann::ordered_json& format, shared_trie tokens,

@@ -21,6 +21,7 @@
 
 namespace imbrex::engine {
 
+class grammar;     // rules over bytes (grammar/grammar.hpp)
 class token_trie;  // the bytes of a vocabulary (grammar/token_trie.hpp); text_engine::token_trie() has the model's
 
 using shared_trie = std::shared_ptr<const token_trie>;
@@ -39,14 +40,16 @@ shared_constraint constrain_to_json_object(shared_trie tokens, json_spacing spac
 shared_constraint constrain_to_regex(std::string_view expression, shared_trie tokens);
 shared_constraint constrain_to_choices(const std::vector<std::string>& choices, shared_trie tokens);
 
+// Bytes 0xff stand for special tokens: their names between two of them (special_token_mark).
+shared_constraint constrain_to_grammar(grammar rules, shared_trie tokens);
+
 // The "response_format" of OpenAI's API: {"type": "text"} (null is returned), {"type": "json_object"}, {"type":
 // "json_schema", "json_schema": {"name": "...", "schema": {...}}}.
 shared_constraint constraint_of_response_format(const nlohmann::ordered_json& format, shared_trie tokens,
                                                 json_spacing spacing = json_spacing::flexible);
 
-// Leaves the text free until all of these strings have appeared in it, in this order, and constrains it from the next token
-// on. Special tokens appear by their names: {"</think>"}, or {"<|channel|>final", "<|message|>"} in the harmony format. With
-// an opener the text is free only if that token comes first, and constrained from its beginning otherwise.
+// Leaves the text free until all of these strings have appeared in it, in this order, and constrains what follows. Special
+// tokens appear by their names: {"</think>"}, or {"<|channel|>final", "<|message|>"} in the harmony format. With an opener the text is free only if that token comes first, and constrained from its beginning otherwise.
 // chat_format::constrained_answer knows what a model needs.
 shared_constraint constrain_after(std::vector<std::string> triggers, shared_constraint what, shared_trie tokens,
                                   std::optional<int> opener = {});

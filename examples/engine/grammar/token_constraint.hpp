@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 
 namespace imbrex::engine {
@@ -19,6 +20,9 @@ class constraint_state {
 
     // The next token of the text. Tokens that end the generation are not pushed.
     virtual void push(int token) = 0;
+    // The rest of a token, of which a constraint before this one took the beginning (constrain_after). Text that does
+    // not fit is ignored.
+    virtual void push_text(std::string_view) {}
     // Every token may come next: before the trigger of a constraint (constrain_after), or after a token that the mask
     // does not have.
     virtual bool is_free() const = 0;

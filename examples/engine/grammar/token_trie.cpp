@@ -30,7 +30,9 @@ token_trie::token_trie(const tokenizer& tokens, int vocab_size) {
         const auto place = static_cast<std::size_t>(id);
         if (each.kind == token_kind::special) {
             names_[place] = each.bytes;
-        } else if (each.kind != token_kind::unused && each.bytes.size() <= max_token_bytes) {
+            bytes_[place] = special_token_mark + each.bytes + special_token_mark;
+        } else if (each.kind != token_kind::unused && each.bytes.size() <= max_token_bytes &&
+                   each.bytes.find(special_token_mark) == std::string::npos) {
             bytes_[place] = each.bytes;
         }
     }

@@ -1,8 +1,9 @@
 // The tokens of a vocabulary as a trie of their bytes, for token masks: a walk visits each prefix that tokens share once,
 // and skips all tokens behind a byte that cannot come next.
 //
-// Normal tokens, added tokens and byte tokens (byte fallback) are in it with the bytes that they print. Special tokens,
-// unused ones and tokens without bytes are not.
+// Normal tokens, added tokens and byte tokens (byte fallback) are in it with the bytes that they print; special tokens with
+// their names between two marks (special_token_mark), which no UTF-8 has, so that only a grammar with marks allows them.
+// Unused tokens and tokens without bytes are not in it.
 #pragma once
 
 #include <cstdint>
@@ -44,9 +45,9 @@ class token_trie {
     token_set_store& store() const { return *store_; }
 
     int size() const { return static_cast<int>(bytes_.size()); }
-    // Empty for tokens that are not in the trie and for ids past the vocabulary.
+    // Empty for tokens that are not in the trie and for ids past the vocabulary; of special tokens with the marks.
     std::string_view bytes_of(int token) const;
-    // The same for special tokens: their names.
+    // The names of special tokens; empty for others.
     std::string_view name_of(int token) const;
     // The node of a first byte, if a token begins with it.
     std::optional<std::int32_t> child_of_root(std::uint8_t byte) const;
