@@ -4,6 +4,7 @@
 #include <imbrex/core/error.hpp>
 #include <utility>
 
+#include "engine/chat/bounded_json.hpp"
 #include "engine/grammar/code_points.hpp"
 #include "engine/grammar/grammar.hpp"
 #include "engine/grammar/json_schema.hpp"
@@ -123,6 +124,17 @@ std::optional<std::string> trigger_of(tool_call_format format) {
     return {};
 }
 
+// {"name": "...", "arguments": {...}}
+std::optional<tool_call> call_in(const json& call) {
+    if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return {};
+    for (const char* const key : {"arguments", "parameters"}) {
+        if (!call.contains(key)) continue;
+        const json& arguments = call[key];
+        return tool_call{call["name"], arguments.is_string() ? arguments.get<std::string>() : arguments.dump()};
+    }
+    return {};
+}
+
 }  // namespace
 
 nlohmann::ordered_json to_json(const std::vector<tool_call>& calls) {
@@ -133,23 +145,17 @@ nlohmann::ordered_json to_json(const std::vector<tool_call>& calls) {
 }
 
 std::optional<tool_call> parse_tool_call(std::string_view text) {
-    const json call = json::parse(text, nullptr, false);
-    if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return {};
-    for (const char* const key : {"arguments", "parameters"}) {
-        if (!call.contains(key)) continue;
-        const json& arguments = call[key];
-        return tool_call{call["name"], arguments.is_string() ? arguments.get<std::string>() : arguments.dump()};
-    }
-    return {};
+    const auto call = parse_bounded_json(text);
+    return call ? call_in(*call) : std::nullopt;
 }
 
 std::vector<tool_call> parse_mistral_calls(std::string_view text) {
     std::vector<tool_call> calls;
     if (text.find(mistral_arguments) == std::string_view::npos) {
-        const json list = json::parse(text, nullptr, false);
-        if (!list.is_array()) return {};
-        for (const json& each : list) {
-            auto call = parse_tool_call(each.dump());
+        const auto list = parse_bounded_json(text);
+        if (!list || !list->is_array()) return {};
+        for (const json& each : *list) {
+            auto call = call_in(each);
             if (!call) return {};
             calls.push_back(std::move(*call));
         }

@@ -131,6 +131,10 @@ class command_line {
             ->capture_default_str()
             ->group(group);
         app.add_option("--name", serve_.name, "the model's name in the API (its file's)")->group(group);
+        app.add_option("--pooling", serve_.pooling, "embeddings: the mean of all tokens, or the last token")
+            ->check(CLI::IsMember({"mean", "last"}))
+            ->capture_default_str()
+            ->group(group);
         app.add_option("--api-key", serve_.api_keys, "a key that clients must send; repeatable")
             ->expected(1)
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

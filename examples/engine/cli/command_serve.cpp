@@ -53,7 +53,8 @@ server::api_settings settings_of(const serve_command& command) {
             .max_tokens = command.text.max_tokens,
             .seed = command.text.seed,
             .template_variables = variables_of(command.format),
-            .max_prompt_tokens = command.max_prompt};
+            .max_prompt_tokens = command.max_prompt,
+            .pooling = command.pooling == "last" ? pooling_mode::last : pooling_mode::mean};
 }
 
 }  // namespace

@@ -100,6 +100,7 @@ struct serve_command {
     std::uint64_t max_body = std::uint64_t{8} << 20;
     int max_prompt = 0;                      // tokens; 0: as many as fit
     int queue = 256;                         // sequences that wait
+    std::string pooling = "mean";            // of embeddings: mean, last
     double time_limit = 0, drain_time = 30;  // seconds; time_limit 0: none
 };
 struct bench_command {

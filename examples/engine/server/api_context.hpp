@@ -21,8 +21,9 @@ struct api_settings {
     std::optional<int> max_tokens{};      // the default; else the rest of the context in a chat, 16 in a completion
     std::optional<std::uint64_t> seed{};  // of requests without one; else a random one
     json template_variables = json::object();
-    int max_prompt_tokens = 0;  // 0: as many as fit
-    int max_choices = 64;       // sequences of a request
+    int max_prompt_tokens = 0;                  // 0: as many as fit
+    int max_choices = 64;                       // sequences of a request
+    pooling_mode pooling = pooling_mode::mean;  // of embeddings
 };
 
 // Compiled constraints of requests. Thread-safe.

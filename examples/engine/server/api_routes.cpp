@@ -4,6 +4,7 @@
 
 #include "engine/server/chat_completions.hpp"
 #include "engine/server/completions.hpp"
+#include "engine/server/embeddings.hpp"
 #include "engine/server/information.hpp"
 #include "engine/server/responses.hpp"
 #include "engine/server/tokenization.hpp"
@@ -28,6 +29,7 @@ constexpr api_route routes[] = {
     {"POST", "/v1/chat/completions", true, with_json<chat_completions>},
     {"POST", "/v1/completions", true, with_json<completions>},
     {"POST", "/v1/responses", true, with_json<responses>},
+    {"POST", "/v1/embeddings", true, with_json<embeddings>},
     {"GET", "/v1/models", true, without_body<models>},
     {"POST", "/tokenize", true, with_json<tokenize>},
     {"POST", "/detokenize", true, with_json<detokenize>},

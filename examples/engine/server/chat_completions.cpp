@@ -27,8 +27,8 @@ struct chat_choice {
 class chat_writer final : public reply_writer {
   public:
     chat_writer(const api_context& context, const sampling_fields& sampling, int top_logprobs, bool has_logprobs,
-                usage counts, std::vector<chat_choice> choices)
-        : tokens_(context.model.tokens()),
+                const usage& counts, std::vector<chat_choice> choices)
+        : context_(context),
           head_{{"id", new_id("chatcmpl-")},
                 {"object", sampling.streams ? "chat.completion.chunk" : "chat.completion"},
                 {"created", unix_time()},
@@ -48,20 +48,10 @@ class chat_writer final : public reply_writer {
 
     void take(generation_event& event, std::string& out) override {
         chat_choice& choice = choices_[static_cast<std::size_t>(event.index)];
-        ++usage_.completion_tokens;
-        chat_output more{.content = event.text};
-        const bool ends = event.reason != finish_reason::none;
-        if (choice.parser) {
-            more = choice.parser->push(event.text);
-            if (ends) more.append(choice.parser->finish());
-        }
-        if (choice.calls) {
-            const std::string content = std::exchange(more.content, {});
-            more.append(choice.calls->push(content));
-            if (ends) more.append(choice.calls->finish());
-        }
+        usage_.take(event);
+        const chat_output more = divided(choice.parser, choice.calls, event);
         if (has_logprobs_ && event.reason != finish_reason::eos_token)
-            choice.logprobs.push_back(chat_logprob(tokens_, event.sampled, top_logprobs_));
+            choice.logprobs.push_back(chat_logprob(context_.model.tokens(), event.sampled, top_logprobs_));
         choice.reason = event.reason;
         if (streams_) {
             stream(event.index, choice, more, out);
@@ -125,11 +115,11 @@ class chat_writer final : public reply_writer {
     }
 
     // With ids, by which the client's answers name the calls.
-    static json calls_json(const std::vector<tool_call>& calls, chat_choice& choice) {
+    json calls_json(const std::vector<tool_call>& calls, chat_choice& choice) const {
         json all = to_json(calls);
         json result = json::array();
         for (json& call : all) {
-            json one{{"id", new_id("call_")}};
+            json one{{"id", new_call_id(context_)}};
             one.update(call);
             result.push_back(std::move(one));
         }
@@ -142,7 +132,7 @@ class chat_writer final : public reply_writer {
         return calls ? "tool_calls" : api_name_of(choice.reason);
     }
 
-    const tokenizer& tokens_;
+    const api_context& context_;
     json head_;
     std::string chunk_head_;
     bool streams_, includes_usage_, has_logprobs_;
@@ -174,16 +164,19 @@ api_reply chat_completions(const api_context& context, const json& body) {
     if (has_logprobs) sampling.options.sampling.logprobs = std::max(1, static_cast<int>(top.value_or(0)));
     const chat_prompt prompt = read_chat_prompt(context, fields);
     prepare_answer(context, prompt, sampling.options);
-    sampling.options.sampling.constraint = read_response_format(context, fields, prompt.tokens);
+    if (const auto format = read_response_format(context, fields, prompt.tokens)) {
+        if (prompt.tools.rules.is_required) fields.fail("response_format", "a required call of a tool has no format");
+        sampling.options.sampling.constraint = format;
+    }
     fields.refuse_unknown();
     std::vector<generation_request> requests;
     add_choices(requests, prompt.tokens, sampling);
     std::vector<chat_choice> choices(requests.size());
     for (chat_choice& choice : choices) {
         if (context.format) choice.parser = context.format->output_parser(prompt.tokens);
-        if (prompt.has_tools) choice.calls.emplace();
+        if (prompt.has_tools()) choice.calls.emplace();
     }
-    const usage counts{.prompt_tokens = static_cast<std::int64_t>(prompt.tokens.size())};
+    const usage counts(static_cast<std::int64_t>(prompt.tokens.size()), sampling.choices);
     api_reply reply{.streams = sampling.streams};
     reply.writer = std::make_unique<chat_writer>(context, sampling, static_cast<int>(top.value_or(0)), has_logprobs,
                                                  counts, std::move(choices));

@@ -67,30 +67,6 @@ json read_messages(request_fields& fields) {
     return result;
 }
 
-// The tools that the model may call; null for none.
-json read_tools(request_fields& fields) {
-    const json* const tools = fields.array("tools");
-    json result = json::array();
-    for (std::size_t i = 0; tools != nullptr && i < tools->size(); ++i) {
-        const json& tool = (*tools)[i];
-        const std::string path = str_cat(fields.path_of("tools"), "[", i, "]");
-        if (!tool.is_object()) throw api_error(400, path + ": " + shown(tool) + "; an object is allowed", path);
-        request_fields inner(tool, path + ".");
-        inner.required_text("type");
-        inner.choice("type", {"function"});
-        const json* const function = inner.object("function");
-        if (function == nullptr) inner.fail("function", "an object is needed");
-        request_fields(*function, inner.path_of("function") + ".").required_text("name");
-        result.push_back(tool);
-    }
-    const json* const choice = fields.find("tool_choice");
-    const bool is_none = choice != nullptr && *choice == "none";
-    if (choice != nullptr && !is_none && *choice != "auto")
-        fields.fail("tool_choice", "\"auto\" and \"none\" are allowed");
-    fields.boolean("parallel_tool_calls", true);
-    return is_none || result.empty() ? json() : result;
-}
-
 // Without a chat format: a text to continue.
 std::vector<int> continuation(const api_context& context, const json& messages) {
     std::string text;
@@ -130,20 +106,21 @@ void prepare_answer(const api_context& context, const chat_prompt& prompt, text_
         options.special = tokenizer::special_tokens::marked;
         options.position = incremental_detokenizer::text_position::beginning;
     }
+    options.sampling.constraint = constraint_of_tools(context, prompt.tools.rules, prompt.tokens);
     limit_length(context, prompt.tokens.size(), options);
 }
 
 chat_prompt read_chat_prompt(const api_context& context, request_fields& fields) {
+    chat_prompt result;
+    result.tools = read_tools(fields);
     chat_request request{.messages = read_messages(fields),
-                         .tools = read_tools(fields),
+                         .tools = result.tools.shown,
                          .variables = context.settings.template_variables};
     if (const auto effort = fields.choice("reasoning_effort", {"none", "minimal", "low", "medium", "high"}))
         request.variables["reasoning_effort"] = *effort;
     if (const json* const variables = fields.object("chat_template_kwargs")) request.variables.update(*variables);
-    chat_prompt result;
-    result.has_tools = !request.tools.is_null();
     if (!context.format) {
-        if (result.has_tools) fields.fail("tools", "this model has no chat template, and so no format of tools");
+        if (result.has_tools()) fields.fail("tools", "this model has no chat template, and so no format of tools");
         result.tokens = continuation(context, request.messages);
     } else {
         try {

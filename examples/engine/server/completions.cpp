@@ -1,10 +1,10 @@
 #include "engine/server/completions.hpp"
 
-#include <algorithm>
 #include <imbrex/core/error.hpp>
 #include <utility>
 
 #include "engine/server/logprobs.hpp"
+#include "engine/server/prompts.hpp"
 #include "engine/server/response_format.hpp"
 #include "engine/server/sampling_fields.hpp"
 #include "engine/server/usage.hpp"
@@ -14,7 +14,6 @@ namespace imbrex::engine::server {
 namespace {
 
 constexpr int usual_tokens = 16;  // OpenAI's
-constexpr std::size_t most_prompts = 256;
 
 struct completion_choice {
     std::string text{};
@@ -25,8 +24,8 @@ struct completion_choice {
 
 class completion_writer final : public reply_writer {
   public:
-    completion_writer(const api_context& context, const sampling_fields& sampling, bool has_logprobs, usage counts,
-                      std::vector<completion_choice> choices)
+    completion_writer(const api_context& context, const sampling_fields& sampling, bool has_logprobs,
+                      const usage& counts, std::vector<completion_choice> choices)
         : tokens_(context.model.tokens()),
           head_{{"id", new_id("cmpl-")},
                 {"object", "text_completion"},
@@ -42,7 +41,7 @@ class completion_writer final : public reply_writer {
 
     void take(generation_event& event, std::string& out) override {
         completion_choice& choice = choices_[static_cast<std::size_t>(event.index)];
-        ++usage_.completion_tokens;
+        usage_.take(event);
         choice.text += event.text;
         choice.reason = event.reason;
         if (has_logprobs_ && event.reason != finish_reason::eos_token) add_logprobs(choice, event.sampled);
@@ -99,51 +98,14 @@ class completion_writer final : public reply_writer {
     std::vector<completion_choice> choices_;
 };
 
-bool are_tokens(const json& value) {
-    return value.is_array() && !value.empty() && std::ranges::all_of(value, [](const json& one) {
-               return one.is_number_integer() && one.get<std::int64_t>() >= 0 && one.get<std::int64_t>() < (1 << 30);
-           });
-}
-
-std::vector<int> encoded(const api_context& context, request_fields& fields, const json& prompt) {
-    if (prompt.is_string()) return context.model.encode_prompt(prompt.get_ref<const std::string&>());
-    if (!are_tokens(prompt))
-        fields.fail("prompt",
-                    "a string, an array of strings, an array of token ids, or an array of such arrays is allowed");
-    return prompt.get<std::vector<int>>();
-}
-
-// A text, tokens, or an array of either.
-std::vector<std::vector<int>> read_prompts(const api_context& context, request_fields& fields, int choices) {
-    const json* const prompt = fields.find("prompt");
-    static const json empty = "";
-    std::vector<std::vector<int>> all;
-    if (prompt == nullptr || !prompt->is_array() || are_tokens(*prompt)) {
-        all.push_back(encoded(context, fields, prompt == nullptr ? empty : *prompt));
-    } else {
-        if (prompt->empty() || prompt->size() > most_prompts)
-            fields.fail("prompt", str_cat("an array of 1 to ", most_prompts, " prompts is allowed"));
-        for (const json& each : *prompt) all.push_back(encoded(context, fields, each));
-    }
-    for (const std::vector<int>& each : all) check_prompt(context, "prompt", each);
-    const auto sequences = static_cast<std::int64_t>(all.size()) * choices;
-    const service_limits& limits = context.service.limits();
-    if (sequences > limits.running + limits.queue) {
-        throw api_error(400,
-                        str_cat("prompt: ", all.size(), " prompts with \"n\": ", choices, " are ", sequences,
-                                " sequences; this server allows ", limits.running + limits.queue),
-                        "prompt");
-    }
-    return all;
-}
-
 }  // namespace
 
 api_reply completions(const api_context& context, const json& body) {
     request_fields fields(body);
     check_model(context, fields);
     sampling_fields sampling = read_sampling(context, fields, {"max_tokens", "n_predict"});
-    const std::vector<std::vector<int>> prompts = read_prompts(context, fields, sampling.choices);
+    const auto encode = [&](const std::string& text) { return context.model.encode_prompt(text); };
+    const std::vector<std::vector<int>> prompts = read_prompts(context, fields, "prompt", sampling.choices, encode);
     const auto logprobs = fields.integer("logprobs", 0, max_logprobs);
     const bool echoes = fields.boolean("echo", false);
     if (echoes && logprobs) fields.fail("echo", "it has no log-probabilities: \"logprobs\" is not allowed with it");
@@ -156,18 +118,18 @@ api_reply completions(const api_context& context, const json& body) {
     if (!sampling.has_max_tokens) options.max_tokens = context.settings.max_tokens.value_or(usual_tokens);
     std::vector<generation_request> requests;
     std::vector<completion_choice> choices;
-    usage counts;
+    std::int64_t tokens = 0;
     for (const std::vector<int>& prompt : prompts) {
         sampling_fields own = sampling;
         limit_length(context, prompt.size(), own.options);
         add_choices(requests, prompt, own);
-        counts.prompt_tokens += static_cast<std::int64_t>(prompt.size());
+        tokens += static_cast<std::int64_t>(prompt.size());
         const std::string echo = echoes ? context.model.tokens().decode(prompt) : "";
         choices.resize(requests.size(), {.text = echo});
     }
     api_reply reply{.streams = sampling.streams};
-    reply.writer =
-        std::make_unique<completion_writer>(context, sampling, logprobs.has_value(), counts, std::move(choices));
+    reply.writer = std::make_unique<completion_writer>(context, sampling, logprobs.has_value(),
+                                                       usage(tokens, sampling.choices), std::move(choices));
     reply.work = context.service.submit(std::move(requests));
     return reply;
 }

@@ -195,7 +195,8 @@ void generation_service::step() {
 void generation_service::deliver(std::vector<text_event> events) {
     std::vector<pointer> receivers;
     int ended = 0;
-    const auto generated = static_cast<std::int64_t>(events.size());
+    const auto generated =
+        std::ranges::count_if(events, [](const text_event& one) { return one.sampled.embedding.empty(); });
     for (text_event& each : events) {
         const auto found = sequences_.find(each.id);
         if (found == sequences_.end()) continue;
@@ -206,7 +207,8 @@ void generation_service::deliver(std::vector<text_event> events) {
             --owner->running_;
             ++ended;
         }
-        owner->step_events_.push_back({index, std::move(each.text), std::move(each.sampled), each.reason});
+        owner->step_events_.push_back(
+            {index, std::move(each.text), std::move(each.sampled), each.reason, each.cached_tokens});
     }
     int completed = 0;
     for (const pointer& one : receivers) {

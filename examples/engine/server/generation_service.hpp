@@ -31,6 +31,7 @@ struct generation_event {
     std::string text{};
     sampled_token sampled{};
     finish_reason reason = finish_reason::none;
+    int cached_tokens = 0;  // of the prompt, from the prefix cache
 };
 
 class generation_service;

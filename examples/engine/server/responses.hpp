@@ -1,4 +1,5 @@
-// POST /v1/responses: OpenAI's newer form of a chat, for text. Nothing is stored: each request has the whole conversation.
+// POST /v1/responses: OpenAI's newer form of a chat, for text and functions. Nothing is stored: each request has the whole
+// conversation.
 #pragma once
 
 #include "engine/server/api_context.hpp"

@@ -1,10 +1,7 @@
 #include "engine/server/tool_call_filter.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
-
-#include "engine/chat/bounded_json.hpp"
 
 namespace imbrex::engine::server {
 
@@ -12,20 +9,6 @@ namespace {
 
 constexpr std::string_view opening = "<tool_call>", closing = "</tool_call>";
 constexpr std::string_view white_space = " \t\r\n";
-
-// Nothing unless the text is an object with a name and arguments.
-std::optional<tool_call> parse_call(std::string_view text) {
-    const auto parsed = parse_bounded_json(text);
-    if (!parsed) return {};
-    const nlohmann::ordered_json& call = *parsed;
-    if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return {};
-    for (const char* const key : {"arguments", "parameters"}) {
-        if (!call.contains(key)) continue;
-        const nlohmann::ordered_json& arguments = call[key];
-        return tool_call{call["name"], arguments.is_string() ? arguments.get<std::string>() : arguments.dump()};
-    }
-    return {};
-}
 
 // The length of the longest suffix of the text that is a prefix of the mark.
 std::size_t begun(std::string_view text, std::string_view mark) {
@@ -49,7 +32,10 @@ bool tool_call_filter::advance(chat_output& found) {
     if (state_ == state::beginning) {
         const std::size_t first = held_.find_first_not_of(white_space);
         if (first == std::string::npos) return false;
-        state_ = held_[first] == '{' ? state::json : state::text;
+        const std::string_view written = std::string_view(held_).substr(first);
+        if (written.size() < opening.size() && opening.starts_with(written)) return false;
+        state_ = written.front() == '{' ? state::json : state::text;
+        if (written.starts_with(opening)) held_.erase(0, first);
         return true;
     }
     if (state_ == state::json) return false;  // until the end
@@ -69,7 +55,7 @@ bool tool_call_filter::advance(chat_output& found) {
     }
     const std::size_t end = held_.find(closing);
     if (end == std::string::npos) return false;
-    if (auto call = parse_call(std::string_view(held_).substr(opening.size(), end - opening.size()))) {
+    if (auto call = parse_tool_call(std::string_view(held_).substr(opening.size(), end - opening.size()))) {
         found.tool_calls.push_back(std::move(*call));
     } else {
         found.content += held_.substr(0, end + closing.size());
@@ -84,9 +70,25 @@ chat_output tool_call_filter::finish() {
     std::string_view text = left;
     if (state_ == state::call) text.remove_prefix(opening.size());  // a model may end without the closing tag
     if (state_ == state::json || state_ == state::call) {
-        if (auto call = parse_call(text)) return {.tool_calls = {std::move(*call)}};
+        if (auto call = parse_tool_call(text)) return {.tool_calls = {std::move(*call)}};
     }
     return {.content = left};
+}
+
+chat_output divided(std::optional<chat_output_parser>& parser, std::optional<tool_call_filter>& calls,
+                    const generation_event& event) {
+    const bool ends = event.reason != finish_reason::none;
+    chat_output more{.content = event.text};
+    if (parser) {
+        more = parser->push(event.text);
+        if (ends) more.append(parser->finish());
+    }
+    if (calls) {
+        const std::string content = std::exchange(more.content, {});
+        more.append(calls->push(content));
+        if (ends) more.append(calls->finish());
+    }
+    return more;
 }
 
 }  // namespace imbrex::engine::server

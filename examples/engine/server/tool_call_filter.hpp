@@ -3,13 +3,16 @@
 //     Hermes   <tool_call>{"name": "f", "arguments": {...}}</tool_call>      Qwen, SmolLM3, Granite, ...
 //     JSON     {"name": "f", "parameters": {...}}                            Llama 3: the whole content
 //
-// The calls of GPT-OSS are found by chat_output_parser. Text that is no call stays content; white space after a call is dropped.
+// The calls of Mistral and GPT-OSS are found by chat_output_parser. Text that is no call stays content; white space around calls is
+// dropped.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "engine/chat/chat_output.hpp"
+#include "engine/server/generation_service.hpp"
 
 namespace imbrex::engine::server {
 
@@ -28,5 +31,9 @@ class tool_call_filter {
     state state_ = state::beginning;
     std::string held_;
 };
+
+// The new parts of an answer: by its parser, if there is one, and then by the filter.
+chat_output divided(std::optional<chat_output_parser>& parser, std::optional<tool_call_filter>& calls,
+                    const generation_event& event);
 
 }  // namespace imbrex::engine::server

@@ -1,12 +1,14 @@
 """The API of `imbrex serve` over HTTP, with the standard library: python3 http_api.py <imbrex> <model>"""
 
+import base64
 import http.client
 import json
 import socket
+import struct
 import tempfile
 import threading
 
-from served import Server, run_tests, soon
+from served import TOOL_TEMPLATE, Server, run_tests, soon
 
 OPENING = "It was the first day of spring."
 
@@ -82,6 +84,147 @@ def chat(program, model):
             assert mine[0]["delta"]["role"] == "assistant"
             assert "".join(one["delta"].get("content", "") for one in mine) == choice["message"]["content"]
             assert mine[-1]["finish_reason"] == "length" and mine[-1]["delta"] == {}
+
+
+def embeddings(program, model):
+    with Server(program, model, "--pooling", "last") as server:
+        def embed(**body):
+            status, reply = server.post("/v1/embeddings", **body)
+            assert status == 200 and reply["object"] == "list", reply
+            assert [one["index"] for one in reply["data"]] == list(range(len(reply["data"])))
+            return [one["embedding"] for one in reply["data"]], reply["usage"]
+
+        def near(one, other):
+            return len(one) == len(other) and all(abs(a - b) < 1e-5 for a, b in zip(one, other))
+
+        (whole,), usage = embed(input=OPENING)
+        assert abs(sum(value * value for value in whole) - 1) < 1e-5
+        tokens = server.post("/tokenize", prompt=OPENING)[1]["tokens"]
+        assert usage == {"prompt_tokens": len(tokens), "total_tokens": len(tokens)}
+        several, _ = embed(input=[OPENING, "It was", tokens])
+        assert near(several[0], whole) and near(several[2], whole) and not near(several[1], whole)
+        assert near(embed(input=tokens)[0][0], whole) and near(embed(input=tokens, pooling="last")[0][0], whole)
+
+        # The mean is not that of a part, whatever is cached.
+        (mean,), _ = embed(input=OPENING, pooling="mean")
+        assert not near(mean, whole) and near(embed(input=OPENING, pooling="mean")[0][0], mean)
+        (first,), _ = embed(input=tokens[:1], pooling="mean")
+        assert near(first, embed(input=tokens[:1], pooling="last")[0][0])
+
+        # The first dimensions, of length 1 again; and base64.
+        (short,), _ = embed(input=OPENING, dimensions=8)
+        length = sum(value * value for value in whole[:8]) ** 0.5
+        assert near(short, [value / length for value in whole[:8]])
+        (coded,), _ = embed(input=OPENING, encoding_format="base64")
+        assert near(struct.unpack(f"<{len(whole)}f", base64.b64decode(coded)), whole)
+
+        path, most = "/v1/embeddings", len(whole)
+        refused(server, path, {}, 400, "input", "is needed")
+        refused(server, path, {"input": {}}, 400, "input", "a string")
+        refused(server, path, {"input": "It", "dimensions": most + 1}, 400, "dimensions", f"from 1 to {most}")
+        refused(server, path, {"input": "It", "pooling": "max"}, 400, "pooling", '"mean", "last"')
+        refused(server, path, {"input": "It", "encoding_format": "int8"}, 400, "encoding_format", '"float", "base64"')
+        refused(server, path, {"input": ["It"] * 321}, 400, "input", "321 prompts")
+        assert server.metric("generated_tokens_total") == 0
+
+
+def cached_tokens(program, model):
+    """What the prefix cache had of a prompt is in the usage, with and without a stream."""
+    with Server(program, model) as server:
+        def cached(path, stream=False, **body):
+            if not stream:
+                return server.post(path, max_tokens=2, **body)[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+            events = list(server.stream(path, max_tokens=2, stream_options={"include_usage": True}, **body))
+            return events[-2]["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        prompt = list(range(300, 340))
+        assert cached("/v1/completions", prompt=prompt) == 0
+        assert cached("/v1/completions", prompt=prompt) == 32
+        assert cached("/v1/completions", prompt=[prompt, prompt], n=2, stream=True) == 64
+        chat = {"messages": [{"role": "user", "content": OPENING * 2}]}
+        assert cached("/v1/chat/completions", **chat) == 0
+        assert cached("/v1/chat/completions", stream=True, **chat) >= 16
+        _, reply = server.post("/v1/responses", input=OPENING * 2, max_output_tokens=2)
+        assert reply["usage"]["input_tokens_details"]["cached_tokens"] >= 16
+
+
+def tool(name, **more):
+    properties = {"town": {"enum": ["Rome", "Bonn"]}, "days": {"type": "integer", "minimum": 0, "maximum": 9}}
+    parameters = {"type": "object", "properties": properties, "required": ["town", "days"]}
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **more}}
+
+
+def tools(program, model):
+    """Required, named, strict and single calls, which even this small model writes."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+        template.write(TOOL_TEMPLATE)
+        template.flush()
+        with Server(program, model, "--template", template.name) as server:
+            path = "/v1/chat/completions"
+            body = dict(messages=[{"role": "user", "content": OPENING}], tools=[tool("look"), tool("walk")], max_tokens=400)
+
+            def calls_of(message):
+                for call in message["tool_calls"]:
+                    arguments = json.loads(call["function"]["arguments"])
+                    assert arguments["town"] in ("Rome", "Bonn") and arguments["days"] in range(10), arguments
+                return [call["function"]["name"] for call in message["tool_calls"]]
+
+            single = dict(parallel_tool_calls=False)
+            for seed in range(3):
+                choice = server.post(path, **body, tool_choice="required", seed=seed, **single)[1]["choices"][0]
+                assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None
+                names = calls_of(choice["message"])
+                assert len(names) == 1 and names[0] in ("look", "walk")
+            named = {"type": "function", "function": {"name": "walk"}}
+            message = server.post(path, **body, tool_choice=named, **single)[1]["choices"][0]["message"]
+            assert calls_of(message) == ["walk"]
+
+            # As a stream, and with the answer of the tool.
+            events = list(server.stream(path, **body, tool_choice="required", seed=1, **single))
+            deltas = [event["choices"][0]["delta"] for event in events[:-1]]
+            calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
+            assert len(calls) == 1 and calls[0]["index"] == 0 and calls_of({"tool_calls": calls})
+            answer = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "It rains."}
+            after = {**body, "messages": body["messages"] + [message, answer], "max_tokens": 5}
+            assert server.post(path, **after)[0] == 200
+
+            # A schema that is not supported is an error if it is strict.
+            odd = tool("odd")
+            odd["function"]["parameters"] = {"type": "object", "properties": {"x": {"not": {}}}}
+            odd["function"]["strict"] = True
+            refused(server, path, {**body, "tools": [odd]}, 400, "tools", "#/properties/x: not")
+            refused(server, path, {**body, "tool_choice": "always"}, 400, "tool_choice", '"required"')
+            refused(server, path, {**body, "tool_choice": {"type": "function", "function": {"name": "x"}}}, 400,
+                    "tool_choice", 'the name of one of the "tools"')
+            refused(server, path, {**body, "tools": [], "tool_choice": "required"}, 400, "tool_choice", 'needs "tools"')
+            refused(server, path, {**body, "tools": [{"type": "function", "function": {}}]}, 400,
+                    "tools[0].function.name", "missing")
+            refused(server, path, {**body, "tool_choice": "required", "response_format": {"type": "json_object"}}, 400,
+                    "response_format", "has no format")
+            responses(server, calls_of)
+
+
+def responses(server, calls_of):
+    """The same through the Responses API."""
+    function = {"type": "function", **tool("look")["function"]}
+    body = dict(input=OPENING, tools=[function], tool_choice="required", parallel_tool_calls=False,
+                max_output_tokens=400, seed=1)
+    _, reply = server.post("/v1/responses", **body)
+    assert reply["status"] == "completed" and reply["tools"] == [function] and reply["tool_choice"] == "required"
+    (call,) = reply["output"]
+    assert call["type"] == "function_call" and call["name"] == "look"
+    assert calls_of({"tool_calls": [{"function": call}]}) == ["look"]
+    events = list(server.stream("/v1/responses", **body))
+    kinds = [event["type"].removeprefix("response.") for event in events]
+    assert kinds == ["created", "in_progress", "output_item.added", "function_call_arguments.delta",
+                     "function_call_arguments.done", "output_item.done", "completed"]
+    assert events[3]["delta"] == events[4]["arguments"] == events[-1]["response"]["output"][0]["arguments"]
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "It rains."}
+    history = [{"role": "user", "content": OPENING}, call, output]
+    status, reply = server.post("/v1/responses", input=history, tools=[function], max_output_tokens=5)
+    assert status == 200 and reply["output"][0]["type"] == "message"
+    refused(server, "/v1/responses", {"input": [{"type": "function_call", "call_id": "x"}]}, 400, "input[0].name", "missing")
+    refused(server, "/v1/responses", {"input": [{"type": "picture"}]}, 400, "input[0].type", '"function_call_output"')
 
 
 def errors(program, model):
@@ -253,4 +396,5 @@ def many_clients(program, model):
 
 
 if __name__ == "__main__":
-    run_tests([completions, chat, errors, deep_arguments, keys_and_origins, disconnects, limits, drain, many_clients])
+    run_tests([completions, chat, embeddings, cached_tokens, tools,
+               errors, deep_arguments, keys_and_origins, disconnects, limits, drain, many_clients])

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 
 try:
     import openai
@@ -9,7 +10,7 @@ except ImportError:
     print("skipped: python3 has no package openai")
     sys.exit(77)
 
-from served import Server, run_tests, soon
+from served import TOOL_TEMPLATE, Server, run_tests, soon
 
 OPENING = "It was the first day of spring."
 MESSAGES = [{"role": "user", "content": OPENING}]
@@ -86,6 +87,45 @@ def completions(program, model):
         assert "".join(event.choices[0].text for event in stream) == reply.choices[0].text
 
 
+def embeddings(program, model):
+    with Server(program, model) as server:
+        create = client_of(server).embeddings.create
+        reply = create(model="model", input=[OPENING, "It was"])  # the client asks for base64
+        floats = create(model="model", input=[OPENING, "It was"], encoding_format="float")
+        assert len(reply.data) == 2 and reply.usage.prompt_tokens > 2
+        for one, other in zip(reply.data, floats.data):
+            assert max(abs(a - b) for a, b in zip(one.embedding, other.embedding)) < 1e-6
+        last = create(model="model", input=OPENING, dimensions=16, extra_body={"pooling": "last"})
+        assert len(last.data[0].embedding) == 16
+
+
+def tools(program, model):
+    schema = {"type": "object", "properties": {"town": {"enum": ["Rome", "Bonn"]}}, "required": ["town"],
+              "additionalProperties": False}
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+        template.write(TOOL_TEMPLATE)
+        template.flush()
+        with Server(program, model, "--template", template.name) as server:
+            client = client_of(server)
+            function = {"name": "look", "parameters": schema, "strict": True}
+            reply = client.chat.completions.create(
+                model="model", messages=MESSAGES, tools=[{"type": "function", "function": function}], max_tokens=300,
+                tool_choice="required", parallel_tool_calls=False)
+            (call,) = reply.choices[0].message.tool_calls
+            assert call.function.name == "look" and json.loads(call.function.arguments)["town"] in ("Rome", "Bonn")
+            body = dict(model="model", input=OPENING, tools=[{"type": "function", **function}], max_output_tokens=300,
+                        tool_choice={"type": "function", "name": "look"}, parallel_tool_calls=False)
+            with client.responses.stream(**body) as stream:
+                kinds = [event.type for event in stream]
+                (item,) = stream.get_final_response().output
+            assert "response.function_call_arguments.done" in kinds
+            assert item.type == "function_call" and json.loads(item.arguments)["town"] in ("Rome", "Bonn")
+            answered = [{"role": "user", "content": OPENING}, item,
+                        {"type": "function_call_output", "call_id": item.call_id, "output": "It rains."}]
+            reply = client.responses.create(model="model", input=answered, max_output_tokens=5)
+            assert reply.output_text and reply.usage.input_tokens_details.cached_tokens >= 0
+
+
 def errors(program, model):
     def refused(kind, call, param=None):
         try:
@@ -121,4 +161,4 @@ def cancel(program, model):
 
 
 if __name__ == "__main__":
-    run_tests([chat, responses, structured, completions, errors, cancel])
+    run_tests([chat, responses, structured, completions, embeddings, tools, errors, cancel])

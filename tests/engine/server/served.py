@@ -10,6 +10,12 @@ import sys
 import time
 
 
+# A chat template for any vocabulary, of a model that writes calls in <tool_call> tags.
+TOOL_TEMPLATE = """{%- for message in messages %}{{ message.content }}
+{%- for call in message.tool_calls or [] %}<tool_call>{{ call.function.name }}</tool_call>{% endfor %}
+{% endfor %}"""
+
+
 class Server:
     """A server on a free port, as a context manager; it must end in order."""
 

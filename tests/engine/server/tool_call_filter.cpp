@@ -33,6 +33,8 @@ TEST_CASE("tool_call_filter: calls are found however the text is split") {
         {R"(<tool_call>{"name": "f", "arguments": {}})", {.tool_calls = {{"f", "{}"}}}},
         {"<tool_call>f()</tool_call>.", {.content = "<tool_call>f()</tool_call>."}},
         {R"({"name": "f", "parameters": {"x": [1, 2]}})", {.tool_calls = {{"f", R"({"x":[1,2]})"}}}},
+        {"\n\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n", {.tool_calls = {{"f", "{}"}}}},
+        {" \n<tool", {.content = " \n<tool"}},
         {R"({"x": 1})", {.content = R"({"x": 1})"}},
         {R"(<tool_call>{"name": "f", "arguments": "{\"x\": 1}"}</tool_call>)", {.tool_calls = {{"f", R"({"x": 1})"}}}},
         {"", {}},
