@@ -32,17 +32,29 @@ std::string quoted(const std::string& name) {
     return json(name).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+// Tries it, with what is left of the work that all tools may take.
+bool is_supported(grammar_builder& all, const std::string& schema) {
+    grammar_builder trial;
+    trial.budget() = all.budget();
+    bool is_good = true;
+    try {
+        const std::int32_t start = add_json_schema(trial, schema, json_spacing::flexible);
+        all.budget() = trial.budget();
+        std::move(trial).finished(start);
+    } catch (const error&) {
+        all.budget() = trial.budget();
+        is_good = false;
+    }
+    return is_good;
+}
+
 // The rule of a tool's arguments.
 std::int32_t add_arguments(grammar_builder& all, const json& tool) {
-    constexpr const char* any_object = R"({"type": "object"})";
     const json& function = tool.at("function");
-    if (!function.contains("parameters") || function["parameters"].is_null())
-        return add_json_schema(all, any_object, json_spacing::flexible);
-    const std::string schema = function["parameters"].dump();
-    try {
-        if (!is_strict(tool)) grammar_of_json_schema(schema, json_spacing::flexible);
-    } catch (const error&) {
-        return add_json_schema(all, any_object, json_spacing::flexible);
+    std::string schema = R"({"type": "object"})";
+    if (function.contains("parameters") && !function["parameters"].is_null()) {
+        const std::string given = function["parameters"].dump();
+        if (is_strict(tool) || is_supported(all, given)) schema = given;
     }
     return add_json_schema(all, schema, json_spacing::flexible);
 }

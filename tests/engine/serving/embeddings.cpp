@@ -7,6 +7,7 @@
 
 #include "engine/loading/random_model.hpp"
 #include "engine/model/kv_cache_layout.hpp"
+#include "engine/model/on_cuda.hpp"
 #include "engine/model/random_weights.hpp"
 #include "engine/model/reference_model.hpp"
 #include "engine/serving/text_engine.hpp"
@@ -64,28 +65,46 @@ double distance_of(const text_event& found, const row& expected) {
     return distance(row(found.sampled.embedding.begin(), found.sampled.embedding.end()), expected);
 }
 
+// Of several prompts in a step, between texts.
+void check_against_reference(const engine_options& options, double tolerance) {
+    const model_files files = tiny();
+    text_engine model(tiny(), options);
+    std::map<sequence_id, row> expected;
+    unsigned seed = 0;
+    for (const int length : {1, 2, 16, 33, 64, 65, 150}) {
+        for (const pooling_mode pooling : {pooling_mode::mean, pooling_mode::last}) {
+            const std::vector<int> prompt = random_tokens(length, files.config.vocab_size, ++seed);
+            expected[model.submit(prompt, embedding(pooling))] = expected_embedding(files, prompt, pooling);
+            model.submit(prompt, text(3));
+        }
+    }
+    const auto found = last_events(model);
+    for (const auto& [id, values] : expected) {
+        CAPTURE(id);
+        CHECK(found.at(id).reason == finish_reason::length);
+        CHECK(distance_of(found.at(id), values) < tolerance);
+    }
+}
+
 }  // namespace
 
 TEST_CASE("Embeddings match the reference, whatever the chunks and the batch") {
-    const model_files files = tiny();
     for (const int batched_tokens : {8, 50, 256}) {
         CAPTURE(batched_tokens);
-        text_engine model(tiny(), exact(batched_tokens, 4));
-        std::map<sequence_id, row> expected;
-        unsigned seed = 0;
-        for (const int length : {1, 2, 16, 33, 64, 65, 150}) {
-            for (const pooling_mode pooling : {pooling_mode::mean, pooling_mode::last}) {
-                const std::vector<int> prompt = random_tokens(length, files.config.vocab_size, ++seed);
-                expected[model.submit(prompt, embedding(pooling))] = expected_embedding(files, prompt, pooling);
-                model.submit(prompt, text(3));
-            }
-        }
-        const auto found = last_events(model);
-        for (const auto& [id, values] : expected) {
-            CAPTURE(id);
-            CHECK(found.at(id).reason == finish_reason::length);
-            CHECK(distance_of(found.at(id), values) < 1e-4);
-        }
+        check_against_reference(exact(batched_tokens, 4), 1e-4);
+    }
+}
+
+TEST_CASE("Embeddings on a GPU") {
+    if (!cuda_is_available()) return;
+    for (const bool overlap : {false, true}) {
+        CAPTURE(overlap);
+        engine_options options{.where = world::device,
+                               .context = 256,
+                               .max_num_batched_tokens = 50,
+                               .max_num_seqs = 4,
+                               .overlap = overlap};
+        check_against_reference(options, cuda_rounding);
     }
 }
 
