@@ -77,7 +77,7 @@ class thread_pool {
     }
 
   private:
-    enum class state : int { idle, offered, running };
+    enum state : int { idle, offered, running };
 
     // What belongs to a thread, in cache lines of its own; 0 is the caller. Numbers from next to end are its share.
     struct alignas(128) member {
