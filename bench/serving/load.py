@@ -4,6 +4,7 @@
     imbrex serve model.gguf &
     python3 bench/serving/load.py --rate 8 --requests 400 --input 100:1024 --output 100:1024
     python3 bench/serving/load.py --concurrency 64 --requests 256 --input 1024 --output 256
+    python3 bench/serving/load.py --rate 1,2,4,8,16 --requests 200 --json load.json --plot load.svg
 
 --rate is an open loop: requests arrive at random (Poisson) at this rate, whether or not the server keeps up. --concurrency
 is a closed loop: a request follows each one that ends. Several values, separated by commas, make one row each. Prompts are
@@ -239,22 +240,30 @@ COLUMNS = {
 
 
 def plot(rows, name, path):
+    """Latencies, throughput and goodput over the load."""
     import matplotlib
 
     matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    import matplotlib.pyplot as pyplot
 
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    pyplot.rcParams["svg.hashsalt"] = "imbrex"
+    figure, panels = pyplot.subplots(1, 4, figsize=(15, 3.8), layout="constrained")
     load = [row["load"] for row in rows]
-    for share in ("p50", "p90", "p99"):
-        axes[0].plot(load, [row[f"ttft {share}"] for row in rows], marker="o", label=share)
-        axes[1].plot(load, [row[f"itl {share}"] for row in rows], marker="o", label=share)
-    axes[2].plot(load, [row["output tokens a second"] for row in rows], marker="o")
-    for axis, title in zip(axes, ("time to first token, ms", "between tokens, ms", "output tokens a second")):
-        axis.set(title=title, xlabel=name, ylim=(0, None))
-        axis.grid(alpha=0.3)
-    axes[0].legend()
-    figure.savefig(path)
+    colours = {"p50": "#1f6fb2", "p90": "#c77d1e", "p99": "#8e4fb0"}
+    for share, colour in colours.items():
+        panels[0].plot(load, [row[f"ttft {share}"] for row in rows], marker="o", label=share, color=colour)
+        panels[1].plot(load, [row[f"itl {share}"] for row in rows], marker="o", label=share, color=colour)
+    panels[2].plot(load, [row["output tokens a second"] for row in rows], marker="o", color="#2e9e6b")
+    panels[3].plot(load, [100 * row["goodput"] for row in rows], marker="o", color="#2e9e6b")
+    titles = ("time to first token, ms", "inter-token latency, ms", "output tokens a second", "goodput, % of requests")
+    for axes, title in zip(panels, titles):
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel(name, fontsize=9)
+        axes.set_ylim(0, 105 if title.startswith("goodput") else None)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", linewidth=0.4, color="#dddddd")
+    panels[0].legend(fontsize=8, frameon=False)
+    figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
 
 
 def parse(words):
