@@ -77,11 +77,11 @@ class thread_pool {
     }
 
   private:
-    enum state : int { idle, offered, running };
+    enum state : int { idle, offered, running };  // int, since device compilers have atomic operations for these only
 
     // What belongs to a thread, in cache lines of its own; 0 is the caller. Numbers from next to end are its share.
     struct alignas(128) member {
-        state now = state::idle;
+        int now = idle;
         int next = 0, end = 0;
         thread_pool* pool = nullptr;
         pthread_t thread{};
@@ -151,7 +151,7 @@ class thread_pool {
             one.next = share_begin(count, parts, i);
             one.end = share_begin(count, parts, i + 1);
         }
-        for (int i = 1; i < parts; ++i) __atomic_store_n(&members_[i].now, state::offered, __ATOMIC_RELEASE);
+        for (int i = 1; i < parts; ++i) __atomic_store_n(&members_[i].now, offered, __ATOMIC_RELEASE);
         // Two read-modify-writes of one variable have an order: either a sleeper sees its offer, or it is seen here.
         if ((__atomic_fetch_or(&sleepers_, 0, __ATOMIC_ACQ_REL) & bits_below(parts)) == 0) return;
         const turn hold(mutex_);
@@ -164,9 +164,8 @@ class thread_pool {
     // All numbers are taken: withdraws offers, and waits for the helpers that came.
     void finish() {
         for (int i = 1; i < parts_; ++i) {
-            state expected = state::offered;
-            __atomic_compare_exchange_n(&members_[i].now, &expected, state::idle, false, __ATOMIC_ACQUIRE,
-                                        __ATOMIC_ACQUIRE);
+            int expected = offered;
+            __atomic_compare_exchange_n(&members_[i].now, &expected, idle, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
         }
         if (look_out([&] { return is_done(); })) return;
         const turn hold(mutex_);
@@ -176,7 +175,7 @@ class thread_pool {
     }
     bool is_done() const {
         for (int i = 1; i < parts_; ++i) {
-            if (__atomic_load_n(&members_[i].now, __ATOMIC_ACQUIRE) != state::idle) return false;
+            if (__atomic_load_n(&members_[i].now, __ATOMIC_ACQUIRE) != idle) return false;
         }
         return true;
     }
@@ -203,23 +202,22 @@ class thread_pool {
 
     // Waits for a job; false when the pool ends.
     bool begin(member& self) {
-        const auto offered = [&] { return __atomic_load_n(&self.now, __ATOMIC_ACQUIRE) == state::offered; };
+        const auto has_offer = [&] { return __atomic_load_n(&self.now, __ATOMIC_ACQUIRE) == offered; };
         for (;;) {
-            if (!look_out(offered)) {
+            if (!look_out(has_offer)) {
                 const turn hold(mutex_);
                 __atomic_fetch_or(&sleepers_, bit_of(self), __ATOMIC_ACQ_REL);
-                while (!ending_ && !offered()) pthread_cond_wait(&wake_, &mutex_);
+                while (!ending_ && !has_offer()) pthread_cond_wait(&wake_, &mutex_);
                 if (!bit_is_shared(self)) __atomic_fetch_and(&sleepers_, ~bit_of(self), __ATOMIC_ACQ_REL);
                 if (ending_) return false;
             }
-            state expected = state::offered;
-            if (__atomic_compare_exchange_n(&self.now, &expected, state::running, false, __ATOMIC_ACQUIRE,
-                                            __ATOMIC_RELAXED))
+            int expected = offered;
+            if (__atomic_compare_exchange_n(&self.now, &expected, running, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
                 return true;
         }
     }
     void end(member& self) {
-        __atomic_store_n(&self.now, state::idle, __ATOMIC_RELEASE);
+        __atomic_store_n(&self.now, idle, __ATOMIC_RELEASE);
         if (__atomic_fetch_add(&caller_sleeps_, 0, __ATOMIC_ACQ_REL) == 0) return;
         const turn hold(mutex_);
         pthread_cond_signal(&done_);
