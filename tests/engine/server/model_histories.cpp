@@ -165,7 +165,7 @@ TEST_CASE("Random histories of requests: every text is the one that the request 
     const int histories = histories_to_run(200);
     std::optional<random_requests> requests;
     for (int done = 0; done < histories; done += histories_of_server) {
-        const auto seed = static_cast<unsigned>(done);
+        const auto seed = static_cast<unsigned>(first_history() + done);
         if (done % 500 == 0) requests.emplace(seed);
         serve(seed, std::min(histories_of_server, histories - done), *requests, met, figures);
     }

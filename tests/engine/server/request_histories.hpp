@@ -28,10 +28,17 @@ struct known_request {
     finish_reason reason = finish_reason::none;
 };
 
-// The environment variable IMBREX_HISTORIES; the preset "full" sets it to 10,000.
+// The environment variable IMBREX_HISTORIES; the preset "full" sets it to 10,000. With IMBREX_FIRST_HISTORY several processes
+// share the work.
+inline int number_of_environment(const char* name, int otherwise) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? otherwise : std::max(0, std::atoi(text));
+}
 inline int histories_to_run(int usual) {
-    const char* const count = std::getenv("IMBREX_HISTORIES");
-    return count == nullptr ? usual : std::max(1, std::atoi(count));
+    return number_of_environment("IMBREX_HISTORIES", usual);
+}
+inline int first_history() {
+    return number_of_environment("IMBREX_FIRST_HISTORY", 0);
 }
 
 // Over all histories; each must occur, or the test covers nothing.
