@@ -156,9 +156,10 @@ class http_server::implementation {
         server_.set_write_timeout(write_timeout_seconds);
         server_.set_tcp_nodelay(true);
         // The library's default lets two servers share a port.
-        server_.set_socket_options([](socket_t socket) {
+        server_.set_socket_options([this](socket_t socket) {
             const int yes = 1;
             setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+            listening_ = socket;
         });
         const auto handle = [this](const httplib::Request& request, httplib::Response& response) {
             answer(request, response);
@@ -179,6 +180,8 @@ class http_server::implementation {
         }
         require(port_ > 0, "--host, --port: ", options_.host, ":", options_.port,
                 " cannot be used; another program may have the port");
+        // The library lets five connections wait to be accepted: the next ones of a burst would try again after a second.
+        ::listen(listening_, SOMAXCONN);
     }
 
     api_error error_of_status(int status) const {
@@ -303,6 +306,7 @@ class http_server::implementation {
     reply_count replies_;
     connection_watcher watcher_;
     httplib::Server server_;
+    socket_t listening_ = INVALID_SOCKET;
     int port_ = 0;
     std::thread thread_;
 };
