@@ -207,13 +207,14 @@ class harmony_grammar : public chat_output_parser::grammar {
 
     // A model that does not know the format continues "<|start|>assistant" with its answer.
     void check_role() {
-        if (role_.size() > longest_header) return begin_body(to::content, std::exchange(role_, {}));
-        if (!role_.starts_with(assistant)) return;
-        const std::string_view rest = std::string_view(role_).substr(assistant.size()),
-                               word = without_leading_space(rest);
-        const bool is_header =
-            word.empty() || (word.size() < rest.size() && (recipient.starts_with(word) || word.starts_with(recipient)));
-        if (!is_header) begin_body(to::content, std::string(rest));
+        if (role_.starts_with(assistant)) {
+            const std::string_view rest = std::string_view(role_).substr(assistant.size()),
+                                   word = without_leading_space(rest);
+            const bool is_header = word.empty() || (word.size() < rest.size() &&
+                                                    (recipient.starts_with(word) || word.starts_with(recipient)));
+            if (!is_header) return begin_body(to::content, std::string(rest));
+        }
+        if (role_.size() > longest_header) begin_body(to::content, std::exchange(role_, {}));
     }
 
     to destination() {

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t max_described_states = 64;
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u;  // an edge of byte 0 changes the hash 0, too
     return hash ^ hash >> 29;
 }
 

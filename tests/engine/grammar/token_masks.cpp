@@ -84,7 +84,7 @@ TEST_CASE("Masks have exactly the tokens that a byte matcher allows") {
         }
     }
     const std::vector<std::string> pieces{"a", "b", "ab", "1", "\xc3", "\xa9", "\xe2\x82", "\xac", "-", " "};
-    for (const char* const regex : {"(ab|a)*b{3}", "[^a]{2,9}", "(\\d+-)?[a-b]*", ".{0,40}b"}) {
+    for (const char* const regex : {"(ab|a)*b{3}", "[^a]{2,9}", "(\\d+-)?[a-b]*", ".{0,40}b", "\\u{0}?b"}) {
         CAPTURE(regex);
         const grammar rules = grammar_of_regex(regex);
         CHECK(compare_masks(rules, token_trie(random_vocabulary(generator, pieces, 500)), generator, 60) > 0);
