@@ -50,9 +50,11 @@ tool_choice read_tools(request_fields& fields) {
         check_tool(result.rules.tools[i], str_cat(fields.path_of("tools"), "[", i, "]"));
     if (!result.rules.tools.empty()) result.shown = result.rules.tools;
     const json* const choice = fields.find("tool_choice");
-    if (choice == nullptr || *choice == "auto") return result;
-    if (*choice == "none") return {};
-    if (!choice->is_object() && *choice != "required")
+    if (choice == nullptr) return result;
+    const std::string word = choice->is_string() ? choice->get<std::string>() : "";
+    if (word == "auto") return result;
+    if (word == "none") return {};
+    if (!choice->is_object() && word != "required")
         fields.fail("tool_choice",
                     "\"auto\", \"none\", \"required\" and an object with the name of a tool are allowed");
     if (result.rules.tools.empty()) fields.fail("tool_choice", "it needs \"tools\"");

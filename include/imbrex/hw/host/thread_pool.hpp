@@ -239,9 +239,7 @@ class thread_pool {
     }
     static void relax() {
 #if defined(__x86_64__)
-        asm volatile("pause");
-#elif defined(__aarch64__)
-        asm volatile("isb");
+        __builtin_ia32_pause();
 #endif
     }
     static long nanoseconds() {
