@@ -16,7 +16,6 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr int most_calls = 16;  // of a constrained answer
-constexpr std::string_view white_space = " \t\r\n";
 constexpr std::string_view mistral_mark = "[TOOL_CALLS]", mistral_arguments = "[ARGS]", mistral_id = "[CALL_ID]";
 
 expression special(std::string_view name) {

@@ -232,7 +232,8 @@ using sixteen_words = ggml::vector_of<std::int32_t, unpacked_group>::type;
 
 // Combines all elements, halves with halves: the compiler does not reorder a maximum of floats.
 template <class Vector, class Combine>
-[[gnu::always_inline]] inline auto combined(Vector all, const Combine& combine) {
+[[gnu::always_inline]] inline auto combined(const Vector& from, const Combine& combine) {
+    Vector all = from;
     all = combine(all, __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
     all = combine(all, __builtin_shufflevector(all, all, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3));
     all = combine(all, __builtin_shufflevector(all, all, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1));
