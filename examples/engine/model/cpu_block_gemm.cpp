@@ -230,14 +230,15 @@ struct block_rows {
 
 using sixteen_words = ggml::vector_of<std::int32_t, unpacked_group>::type;
 
-// Combines all elements, halves with halves: the compiler does not reorder a maximum of floats.
+// Combines all elements, halves with halves: the compiler does not reorder a maximum of floats. Vectors are passed by reference:
+// how they are passed by value depends on the CPU.
 template <class Vector, class Combine>
 [[gnu::always_inline]] inline auto combined(const Vector& from, const Combine& combine) {
     Vector all = from;
-    all = combine(all, __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-    all = combine(all, __builtin_shufflevector(all, all, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3));
-    all = combine(all, __builtin_shufflevector(all, all, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1));
-    all = combine(all, __builtin_shufflevector(all, all, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0));
+    combine(all, __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+    combine(all, __builtin_shufflevector(all, all, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3));
+    combine(all, __builtin_shufflevector(all, all, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1));
+    combine(all, __builtin_shufflevector(all, all, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0));
     return all[0];
 }
 
@@ -269,14 +270,14 @@ void quantised_rows::quantise_group(const float* x, int row, std::int64_t group,
     sixteen_words bits;
     std::memcpy(&bits, &all, sizeof bits);
     const float highest =
-        std::bit_cast<float>(combined(bits & 0x7fffffff, [](const auto& a, const auto& b) { return a < b ? b : a; }));
+        std::bit_cast<float>(combined(bits & 0x7fffffff, [](auto& a, const auto& b) { a = a < b ? b : a; }));
     const float scale = highest / 127, inverse = highest > 0 ? 127 / highest : 0.0f;
     // Adding and subtracting this number rounds to the nearest integer.
     constexpr float rounding = 0x1.8p23f;
     const auto rounded = __builtin_convertvector(all * inverse + rounding - rounding, sixteen_words);
     ggml::store(__builtin_convertvector(rounded, ggml::vector_of<std::int8_t, unpacked_group>::type),
                 &values_[at * unpacked_group]);
-    const int sum = combined(rounded, [](const auto& a, const auto& b) { return a + b; });
+    const int sum = combined(rounded, [](auto& a, const auto& b) { a += b; });
     scales_[at] = scale;
     sums_[at] = scale * static_cast<float>(sum);
 }
