@@ -1,10 +1,11 @@
 // The thread pool that runs the blocks of a grid in plain mode. Its threads start once. Between launches they spin for a
 // moment, since launches come in sequences and waking up takes longer than a small launch; then they sleep.
 //
-// A launch divides its numbers into one share per thread, always the same ones, so that a thread meets the same weights in
-// each token. Whoever has finished takes numbers from the shares of others. The caller offers each helper its part in a
-// cache line of the helper's own, and withdraws the offer from helpers that have not come when nothing is left to do: a
-// helper whose core is busy with other programs delays nobody.
+// A launch is a static partition with work stealing. Each thread begins with its own contiguous range of block numbers, the
+// same in every launch of a size, so that it reads the same weights for each token. A thread that finishes its range
+// steals from the ranges of the others. The caller starts each worker through a flag in a cache line of that worker. When
+// no work is left it resets the flags of workers that have not started, and does not wait for them: a worker whose core is
+// busy with another program delays nobody.
 // It uses POSIX threads: <thread> and <mutex> would cost nvcc a second per file.
 #pragma once
 
@@ -167,7 +168,7 @@ class thread_pool {
             int expected = offered;
             __atomic_compare_exchange_n(&members_[i].now, &expected, idle, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
         }
-        if (look_out([&] { return is_done(); })) return;
+        if (spin_until([&] { return is_done(); })) return;
         const turn hold(mutex_);
         __atomic_fetch_add(&caller_sleeps_, 1, __ATOMIC_ACQ_REL);
         while (!is_done()) pthread_cond_wait(&done_, &mutex_);
@@ -204,7 +205,7 @@ class thread_pool {
     bool begin(member& self) {
         const auto has_offer = [&] { return __atomic_load_n(&self.now, __ATOMIC_ACQUIRE) == offered; };
         for (;;) {
-            if (!look_out(has_offer)) {
+            if (!spin_until(has_offer)) {
                 const turn hold(mutex_);
                 __atomic_fetch_or(&sleepers_, bit_of(self), __ATOMIC_ACQ_REL);
                 while (!ending_ && !has_offer()) pthread_cond_wait(&wake_, &mutex_);
@@ -225,7 +226,7 @@ class thread_pool {
 
     // Spins until the condition is true, after a while with a yield to other programs. False if the time is over.
     template <class Condition>
-    static bool look_out(const Condition& condition) {
+    static bool spin_until(const Condition& condition) {
         constexpr long alone = 50'000, together = 200'000;  // nanoseconds
         const long began = nanoseconds();
         for (long waited = 0; waited < together; waited = nanoseconds() - began) {
