@@ -37,20 +37,20 @@ class thread_pool {
     }
 
     // The calling thread counts as one. If the system grants fewer threads, the pool uses those.
-    explicit thread_pool(int threads) : members_(new member[static_cast<std::size_t>(threads > 1 ? threads : 1)]) {
+    explicit thread_pool(int threads) : workers_(new worker[static_cast<std::size_t>(threads > 1 ? threads : 1)]) {
         for (; threads_ < threads; ++threads_) {
-            member& one = members_[threads_];
+            worker& one = workers_[threads_];
             one.pool = this;
             if (pthread_create(&one.thread, nullptr, &thread_pool::serve, &one) != 0) break;
         }
     }
     ~thread_pool() {
         {
-            const turn hold(mutex_);
+            const scoped_lock hold(mutex_);
             ending_ = true;
         }
         pthread_cond_broadcast(&wake_);
-        for (int i = 1; i < threads_; ++i) pthread_join(members_[i].thread, nullptr);
+        for (int i = 1; i < threads_; ++i) pthread_join(workers_[i].thread, nullptr);
     }
     thread_pool(const thread_pool&) = delete;
     thread_pool& operator=(const thread_pool&) = delete;
@@ -63,8 +63,8 @@ class thread_pool {
     void for_each(int count, int threads, Work work) {
         const int wanted = threads > 0 && threads < threads_ ? threads : threads_;
         // A launch from inside a block, or concurrent with another launch, runs on its own thread only.
-        const bool have_turn = wanted > 1 && count > 1 && !__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE);
-        if (!have_turn) {
+        const bool is_free = wanted > 1 && count > 1 && !__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE);
+        if (!is_free) {
             for (int i = 0; i < count; ++i) work(i);
             return;
         }
@@ -80,8 +80,8 @@ class thread_pool {
   private:
     enum state : int { idle, offered, running };  // int, since device compilers have atomic operations for these only
 
-    // What belongs to a thread, in cache lines of its own; 0 is the caller. Numbers from next to end are its share.
-    struct alignas(128) member {
+    // What belongs to a thread, in cache lines of its own; 0 is the caller. Its range is next to end.
+    struct alignas(128) worker {
         int now = idle;
         int next = 0, end = 0;
         thread_pool* pool = nullptr;
@@ -89,12 +89,12 @@ class thread_pool {
     };
 
     // Holds a lock.
-    class turn {
+    class scoped_lock {
       public:
-        explicit turn(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
-        ~turn() { pthread_mutex_unlock(&mutex_); }
-        turn(const turn&) = delete;
-        turn& operator=(const turn&) = delete;
+        explicit scoped_lock(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
+        ~scoped_lock() { pthread_mutex_unlock(&mutex_); }
+        scoped_lock(const scoped_lock&) = delete;
+        scoped_lock& operator=(const scoped_lock&) = delete;
 
       private:
         pthread_mutex_t& mutex_;
@@ -114,7 +114,7 @@ class thread_pool {
 
         void run(thread_pool& pool, int part) override {
             for (int i = 0; i < pool.parts_; ++i) {
-                member& owner = pool.members_[(part + i) % pool.parts_];
+                worker& owner = pool.workers_[(part + i) % pool.parts_];
                 while (__atomic_load_n(&owner.next, __ATOMIC_RELAXED) < owner.end) {
                     const int number = __atomic_fetch_add(&owner.next, 1, __ATOMIC_RELAXED);
                     if (number >= owner.end || number >= __atomic_load_n(&failed_, __ATOMIC_RELAXED)) break;
@@ -131,7 +131,7 @@ class thread_pool {
             try {
                 work_(number);
             } catch (...) {
-                const turn hold(failing_);
+                const scoped_lock hold(failing_);
                 if (number > failed_) return;
                 failure_ = std::current_exception();
                 __atomic_store_n(&failed_, number, __ATOMIC_RELAXED);
@@ -148,17 +148,17 @@ class thread_pool {
         job_ = &now;
         parts_ = parts;
         for (int i = 0; i < parts; ++i) {
-            member& one = members_[i];
-            one.next = share_begin(count, parts, i);
-            one.end = share_begin(count, parts, i + 1);
+            worker& one = workers_[i];
+            one.next = range_begin(count, parts, i);
+            one.end = range_begin(count, parts, i + 1);
         }
-        for (int i = 1; i < parts; ++i) __atomic_store_n(&members_[i].now, offered, __ATOMIC_RELEASE);
+        for (int i = 1; i < parts; ++i) __atomic_store_n(&workers_[i].now, offered, __ATOMIC_RELEASE);
         // Two read-modify-writes of one variable have an order: either a sleeper sees its offer, or it is seen here.
         if ((__atomic_fetch_or(&sleepers_, 0, __ATOMIC_ACQ_REL) & bits_below(parts)) == 0) return;
-        const turn hold(mutex_);
+        const scoped_lock hold(mutex_);
         pthread_cond_broadcast(&wake_);
     }
-    static int share_begin(int count, int parts, int part) {
+    static int range_begin(int count, int parts, int part) {
         return static_cast<int>(static_cast<long long>(count) * part / parts);
     }
 
@@ -166,26 +166,26 @@ class thread_pool {
     void finish() {
         for (int i = 1; i < parts_; ++i) {
             int expected = offered;
-            __atomic_compare_exchange_n(&members_[i].now, &expected, idle, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
+            __atomic_compare_exchange_n(&workers_[i].now, &expected, idle, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
         }
         if (spin_until([&] { return is_done(); })) return;
-        const turn hold(mutex_);
+        const scoped_lock hold(mutex_);
         __atomic_fetch_add(&caller_sleeps_, 1, __ATOMIC_ACQ_REL);
         while (!is_done()) pthread_cond_wait(&done_, &mutex_);
         __atomic_fetch_sub(&caller_sleeps_, 1, __ATOMIC_ACQ_REL);
     }
     bool is_done() const {
         for (int i = 1; i < parts_; ++i) {
-            if (__atomic_load_n(&members_[i].now, __ATOMIC_ACQUIRE) != idle) return false;
+            if (__atomic_load_n(&workers_[i].now, __ATOMIC_ACQUIRE) != idle) return false;
         }
         return true;
     }
 
     // The last bit stays set once one of the helpers from the 64th on has slept.
     static constexpr int last_bit = 63;
-    int number_of(const member& one) const { return static_cast<int>(&one - members_.get()); }
-    bool bit_is_shared(const member& one) const { return number_of(one) >= last_bit; }
-    std::uint64_t bit_of(const member& one) const {
+    int number_of(const worker& one) const { return static_cast<int>(&one - workers_.get()); }
+    bool bit_is_shared(const worker& one) const { return number_of(one) >= last_bit; }
+    std::uint64_t bit_of(const worker& one) const {
         return std::uint64_t{1} << (bit_is_shared(one) ? last_bit : number_of(one));
     }
     static std::uint64_t bits_below(int parts) {
@@ -193,7 +193,7 @@ class thread_pool {
     }
 
     static void* serve(void* data) {
-        auto& self = *static_cast<member*>(data);
+        auto& self = *static_cast<worker*>(data);
         while (self.pool->begin(self)) {
             self.pool->job_->run(*self.pool, self.pool->number_of(self));
             self.pool->end(self);
@@ -202,11 +202,11 @@ class thread_pool {
     }
 
     // Waits for a job; false when the pool ends.
-    bool begin(member& self) {
+    bool begin(worker& self) {
         const auto has_offer = [&] { return __atomic_load_n(&self.now, __ATOMIC_ACQUIRE) == offered; };
         for (;;) {
             if (!spin_until(has_offer)) {
-                const turn hold(mutex_);
+                const scoped_lock hold(mutex_);
                 __atomic_fetch_or(&sleepers_, bit_of(self), __ATOMIC_ACQ_REL);
                 while (!ending_ && !has_offer()) pthread_cond_wait(&wake_, &mutex_);
                 if (!bit_is_shared(self)) __atomic_fetch_and(&sleepers_, ~bit_of(self), __ATOMIC_ACQ_REL);
@@ -217,10 +217,10 @@ class thread_pool {
                 return true;
         }
     }
-    void end(member& self) {
+    void end(worker& self) {
         __atomic_store_n(&self.now, idle, __ATOMIC_RELEASE);
         if (__atomic_fetch_add(&caller_sleeps_, 0, __ATOMIC_ACQ_REL) == 0) return;
-        const turn hold(mutex_);
+        const scoped_lock hold(mutex_);
         pthread_cond_signal(&done_);
     }
 
@@ -249,7 +249,7 @@ class thread_pool {
         return now.tv_sec * 1'000'000'000L + now.tv_nsec;
     }
 
-    std::unique_ptr<member[]> members_;
+    std::unique_ptr<worker[]> workers_;
     int threads_ = 1;
     bool taken_ = false;  // a launch is using the helpers
     any_job* job_ = nullptr;
